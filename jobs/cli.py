@@ -1,0 +1,98 @@
+"""The command `tokenloom`. Subcommands load what they need when they run, so that help is quick."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import sys
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from jobs.commands import catalog, inspect, pretokenize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+EXIT_CODES = """\
+exit codes:
+  0    done
+  2    the command line or the configuration is wrong
+  3    a source, a file or a record cannot be read
+  4    damaged output, or a refusal to mix two different jobs
+  5    a child process died, or the output cannot be written
+  128+n  ended by signal n
+"""
+
+
+class Interrupted(BaseException):
+    """A signal asked this process to stop."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The whole command line."""
+    parser = argparse.ArgumentParser(
+        prog="tokenloom",
+        description="Text corpora become token shards once; training reads them in an exact order.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", metavar="command")
+    for module in (pretokenize, catalog, inspect):
+        module.add_parser(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit status."""
+    parser = build_parser()
+    options = parser.parse_args(arguments)
+    if options.version:
+        print(version("tokenloom"))  # noqa: T201
+        return 0
+    if options.command is None:
+        parser.print_help()
+        return 2
+    logging.basicConfig(
+        level=logging.WARNING if getattr(options, "quiet", False) else logging.INFO,
+        format="%(asctime)s %(levelname)s %(message)s",
+        stream=sys.stderr,
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+    return _run(options)
+
+
+def _run(options: argparse.Namespace) -> int:
+    from prep.catalog.errors import TokenloomError  # noqa: PLC0415
+
+    try:
+        return int(options.run(options))
+    except TokenloomError as error:
+        print(f"tokenloom: error: {error}", file=sys.stderr)  # noqa: T201
+        return error.exit_code
+    except Interrupted as interruption:
+        name = signal.Signals(interruption.number).name
+        hint = getattr(options, "interrupted", "")
+        print(f"tokenloom: stopped by {name}. {hint}".rstrip(), file=sys.stderr)  # noqa: T201
+        return 128 + interruption.number
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 128 + signal.SIGPIPE
+
+
+def _interrupt(number: int, _: FrameType | None) -> None:
+    """Stop at once, but only once: what follows cleans up undisturbed."""
+    for other in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(other, signal.SIG_IGN)
+    raise Interrupted(number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

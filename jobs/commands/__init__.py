@@ -1,0 +1,1 @@
+"""One command a module: arguments, and what is printed; the work is in `prep` and `runtime`."""

@@ -1,0 +1,3 @@
+"""`tokenloom catalog`."""
+from __future__ import annotations
+def add_parser(commands): pass

@@ -1,0 +1,1 @@
+"""The contract on disk: token shards, their catalog, fingerprints and atomic commits. See FORMAT.md."""

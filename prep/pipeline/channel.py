@@ -1,0 +1,130 @@
+"""A two-way line between two processes that carries small messages and large payloads.
+
+A payload lies in anonymous memory that has no name in any file system: its descriptor travels over the
+socket, and the kernel frees it with the last process that holds it, however that process ends.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+import tempfile
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from multiprocessing.connection import Connection
+
+    from prep.pipeline.messages import Message
+
+ALIGNMENT = 64
+
+
+class Payload:
+    """Parts in anonymous memory: record batches and byte strings."""
+
+    def __init__(self, descriptor: int, sizes: Sequence[int]) -> None:
+        self._descriptor = descriptor
+        self.sizes = tuple(sizes)
+        self._map: mmap.mmap | None = None
+
+    @classmethod
+    def of(cls, parts: Sequence[pa.RecordBatch | bytes]) -> Payload:
+        """Write parts; a record batch becomes an Arrow stream."""
+        descriptor = _anonymous_file()
+        sizes = []
+        with os.fdopen(descriptor, "wb", buffering=0, closefd=False) as stream:
+            for part in parts:
+                sizes.append(_write(stream, part))
+                stream.seek(-(-stream.tell() // ALIGNMENT) * ALIGNMENT)
+            stream.truncate()
+        return cls(descriptor, sizes)
+
+    @property
+    def descriptor(self) -> int:
+        return self._descriptor
+
+    def _view(self, part: int) -> memoryview:
+        if self._map is None:
+            self._map = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+        start = 0
+        for size in self.sizes[:part]:
+            start = -(-(start + size) // ALIGNMENT) * ALIGNMENT
+        return memoryview(self._map)[start : start + self.sizes[part]]
+
+    def batch(self, part: int) -> pa.RecordBatch:
+        """A record batch over the shared memory, without a copy; valid after `close`."""
+        with pa.ipc.open_stream(pa.py_buffer(self._view(part))) as reader:
+            return reader.read_next_batch()
+
+    def data(self, part: int) -> bytes:
+        """A copy of a byte string."""
+        return bytes(self._view(part)) if self.sizes[part] else b""
+
+    def close(self) -> None:
+        """Close the descriptor; record batches that were taken keep the memory."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self._map = None
+
+
+def _write(stream: BinaryIO, part: pa.RecordBatch | bytes) -> int:
+    start = stream.tell()
+    if isinstance(part, bytes):
+        view = memoryview(part)
+        while view:
+            view = view[stream.write(view) :]
+    else:
+        with pa.ipc.new_stream(pa.PythonFile(stream, mode="w"), part.schema) as writer:
+            writer.write_batch(part)
+    return stream.tell() - start
+
+
+def _anonymous_file() -> int:
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("tokenloom")
+    with tempfile.TemporaryFile() as stream:
+        return os.dup(stream.fileno())
+
+
+class Channel:
+    """One end of the line, over a duplex `multiprocessing` pipe."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._socket = socket.socket(fileno=os.dup(connection.fileno()))
+
+    def send(self, message: Message, payload: Payload | None = None) -> None:
+        """Send a message; the payload stays open on this side.
+
+        Raises:
+            OSError: the other side is gone.
+        """
+        self.connection.send((message, payload.sizes if payload else None))
+        if payload is not None:
+            socket.send_fds(self._socket, [b"p"], [payload.descriptor])
+
+    def receive(self) -> tuple[Any, Payload | None]:
+        """Wait for the next message.
+
+        Raises:
+            EOFError: the other side is gone.
+        """
+        try:
+            message, sizes = self.connection.recv()
+            if sizes is None:
+                return message, None
+            _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
+        except OSError as error:
+            raise EOFError from error
+        if not descriptors:
+            raise EOFError
+        return message, Payload(descriptors[0], sizes)
+
+    def close(self) -> None:
+        self._socket.close()
+        self.connection.close()

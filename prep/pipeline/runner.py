@@ -1,0 +1,131 @@
+"""Starting the stages: which backend, how many processes, and that the backend agrees with the reference."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol, Self
+
+from prep.catalog.errors import ConfigError
+from prep.pipeline.inline import InlineRunner
+from prep.pipeline.resources import default_readers, default_workers
+from prep.pipeline.settings import EncoderSettings
+from prep.pipeline.supervisor import Supervisor
+from prep.tokenizers.backends import FAST, REFERENCE
+from prep.tokenizers.probes import first_difference
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from prep.config import JobConfig
+    from prep.pipeline.messages import Failed, Ready
+    from prep.pipeline.plan import Feed
+    from prep.pipeline.settings import StageSettings
+    from prep.pipeline.tokenizer import TokenBlock
+    from prep.tokenizers.definition import TokenizerDefinition
+
+log = logging.getLogger(__name__)
+
+
+class Runner(Protocol):
+    """Runs the reading and tokenizing stages over the work of a feed."""
+
+    def ready(self) -> Ready:
+        """Wait until the backend is loaded."""
+
+    def configure(self, settings: StageSettings) -> None:
+        """Give the stages their settings; comes before `results`."""
+
+    def results(self, feed: Feed) -> Iterator[TokenBlock | Failed]:
+        """Work through a feed; results in the order of the document stream."""
+
+    def close(self) -> None:
+        """End whatever runs."""
+
+
+class RunnerStart:
+    """A runner whose processes load their encoder while the job is still being prepared.
+
+    Args:
+        config: the job.
+        definition: the tokenizer.
+        probes: strings on which the backend is compared with the reference.
+        refused: backends that this job must not use, because they contradicted the reference.
+
+    Attributes:
+        backend: the backend's name.
+        version: of its library, after `confirm`.
+        reason: why this backend was taken.
+    """
+
+    def __init__(
+        self,
+        config: JobConfig,
+        definition: TokenizerDefinition,
+        probes: Sequence[str],
+        refused: Sequence[str] = (),
+    ) -> None:
+        wanted = config.tokenizer.backend
+        self.backend, self.reason = _first_choice(wanted, refused)
+        self._may_fall_back = wanted == "auto"
+        processing = config.processing
+        self.workers = default_workers() if processing.workers == "auto" else processing.workers
+        self.readers = default_readers(self.workers) if processing.readers == "auto" else processing.readers
+        self._settings = EncoderSettings(
+            self.backend,
+            definition.encoding_json,
+            match_control_tokens=config.tokenizer.control_tokens_in_text == "token",
+            probes=tuple(probes),
+        )
+        self.version = ""
+        self.runner: Runner = self._start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.runner.close()
+
+    def _start(self) -> Runner:
+        if self.workers == 0:
+            return InlineRunner(self._settings)
+        return Supervisor(self._settings, self.workers, self.readers)
+
+    def confirm(self, expected: Sequence[Sequence[int]]) -> Runner:
+        """Wait for the backend and compare it with the reference on the probes.
+
+        Raises:
+            ConfigError: the backend that the configuration names cannot be used or differs.
+        """
+        ready = self.runner.ready()
+        problem = ready.error
+        if not problem:
+            difference = first_difference(self._settings.probes, expected, ready.probe_ids)
+            problem = f"{self.backend} differs from the reference on {difference}" if difference else ""
+        if problem and self.backend != REFERENCE and self._may_fall_back:
+            self.runner.close()
+            self.backend, self.reason = REFERENCE, problem
+            self._settings = replace(self._settings, backend=REFERENCE)
+            self.runner = self._start()
+            return self.confirm(expected)
+        if problem:
+            raise ConfigError(f"tokenizer.backend: {self.backend}: {problem}")
+        self.version = ready.version
+        return self.runner
+
+
+def _first_choice(wanted: str, refused: Sequence[str]) -> tuple[str, str]:
+    """The backend to begin with, and why."""
+    if wanted in refused:
+        raise ConfigError(
+            f"tokenizer.backend: {wanted} gave other ids than the reference in this job, so it cannot go on "
+            "with it. Set tokenizer.backend: tokenizers and begin anew with --restart"
+        )
+    if wanted != "auto":
+        return wanted, "the configuration says so"
+    if FAST in refused:
+        return REFERENCE, f"{FAST} gave other ids than the reference in this job"
+    if importlib.util.find_spec(FAST) is None:
+        return REFERENCE, f"{FAST} is not installed (`pip install tokenloom[fast]`)"
+    return FAST, f"{FAST} supports this tokenizer and agrees with the reference on the probes"

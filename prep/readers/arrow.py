@@ -1,0 +1,74 @@
+"""Arrow IPC files and streams (also Feather version 2), batch by batch from mapped memory."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from prep.catalog.errors import InputError
+from prep.readers.tabular import check_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prep.readers.block import ReadOptions
+
+FILE_MAGIC = b"ARROW1"
+END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+@contextmanager
+def _mapped(path: str) -> Iterator[pa.MemoryMappedFile]:
+    try:
+        source = pa.memory_map(path)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(f"{path}: cannot be opened: {error}") from error
+    with source:
+        try:
+            yield source
+        except (OSError, pa.ArrowInvalid) as error:
+            raise InputError(f"{path}: not a complete Arrow file: {error}") from error
+
+
+def _is_file(path: str) -> bool:
+    """Whether it is the file format; a stream without its end mark is refused as incomplete."""
+    try:
+        with Path(path).open("rb") as stream:
+            if stream.read(len(FILE_MAGIC)) == FILE_MAGIC:
+                return True
+            stream.seek(-len(END_OF_STREAM), 2)
+            ended = stream.read() == END_OF_STREAM
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read as an Arrow file: {error}") from error
+    if not ended:
+        raise InputError(f"{path}: an Arrow stream without its end mark: incomplete, or another format")
+    return False
+
+
+def schema_of(path: str) -> pa.Schema:
+    """The schema of a file."""
+    is_file = _is_file(path)
+    with _mapped(path) as source:
+        return (pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)).schema
+
+
+def stream_batches(path: str, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """The record batches of a file with the wanted columns; others are not decompressed.
+
+    Raises:
+        InputError: the file is damaged or lacks a column.
+    """
+    schema = schema_of(path)
+    check_columns(path, schema, options)
+    fields = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in options.columns])
+    is_file = _is_file(path)
+    with _mapped(path) as source:
+        if is_file:
+            reader = pa.ipc.open_file(source, options=fields)
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index)
+        else:
+            yield from pa.ipc.open_stream(source, options=fields)

@@ -1,0 +1,86 @@
+"""Parquet: row groups as units, read column by column."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from prep.catalog.errors import InputError
+from prep.readers.tabular import check_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prep.readers.block import ReadOptions
+
+
+class RowGroup(NamedTuple):
+    """One row group: its first row in the file, its rows, and the decoded bytes of the columns asked for."""
+
+    first_row: int
+    rows: int
+    nbytes: int
+
+
+@lru_cache(maxsize=4)
+def _metadata(path: str) -> pq.FileMetaData:
+    """The footer; parsing it for every read would cost more than the read where there are many row groups."""
+    return pq.read_metadata(path, memory_map=True)
+
+
+@contextmanager
+def _opened(path: str) -> Iterator[pq.ParquetFile]:
+    try:
+        file = pq.ParquetFile(path, metadata=_metadata(path), memory_map=True, pre_buffer=False)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise InputError(f"{path}: not a readable Parquet file: {error}") from error
+    with file:
+        try:
+            yield file
+        except (OSError, pa.ArrowInvalid) as error:
+            raise InputError(f"{path}: damaged Parquet data: {error}") from error
+
+
+def schema_of(path: str) -> pa.Schema:
+    """The Arrow schema of a file."""
+    with _opened(path) as file:
+        return file.schema_arrow
+
+
+def row_groups(path: str, options: ReadOptions) -> list[RowGroup]:
+    """The row groups of a file.
+
+    Raises:
+        InputError: the file is damaged or lacks a column.
+    """
+    with _opened(path) as file:
+        check_columns(path, file.schema_arrow, options)
+        metadata, wanted = file.metadata, set(options.columns)
+        groups, first = [], 0
+        for index in range(metadata.num_row_groups):
+            group = metadata.row_group(index)
+            columns = [group.column(number) for number in range(group.num_columns)]
+            nbytes = sum(
+                column.total_uncompressed_size
+                for column in columns
+                if column.path_in_schema.partition(".")[0] in wanted
+            )
+            groups.append(RowGroup(first, group.num_rows, nbytes))
+            first += group.num_rows
+        return groups
+
+
+def read_groups(path: str, start: int, stop: int, options: ReadOptions) -> pa.Table:
+    """The wanted columns of the row groups [start, stop)."""
+    with _opened(path) as file:
+        return file.read_row_groups(list(range(start, stop)), columns=options.columns, use_threads=False)
+
+
+def stream_group(path: str, group: int, batch_rows: int, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """One row group piece by piece, so that memory does not grow with its size."""
+    with _opened(path) as file:
+        yield from file.iter_batches(batch_rows, [group], columns=options.columns, use_threads=False)

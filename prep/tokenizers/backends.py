@@ -1,0 +1,29 @@
+"""Which backend a job uses, and that it agrees with the reference."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prep.catalog.errors import ConfigError
+from prep.tokenizers.fastokens import FastokensEncoder
+from prep.tokenizers.reference import ReferenceEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from prep.tokenizers.protocol import Encoder
+
+REFERENCE = ReferenceEncoder.name
+FAST = FastokensEncoder.name
+
+
+def make_encoder(backend: str, encoding_json: str, *, match_control_tokens: bool = False) -> Encoder:
+    """A backend by its name.
+
+    Raises:
+        ConfigError: it is not installed, does not support the tokenizer, or there is no such backend.
+    """
+    kinds: dict[str, Callable[..., Encoder]] = {REFERENCE: ReferenceEncoder, FAST: FastokensEncoder}
+    if backend not in kinds:
+        raise ConfigError(f"tokenizer.backend: expected one of {', '.join(kinds)}, found {backend!r}")
+    return kinds[backend](encoding_json, match_control_tokens=match_control_tokens)

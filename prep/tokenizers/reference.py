@@ -1,0 +1,87 @@
+"""The reference backend: Hugging Face `tokenizers`."""
+
+from __future__ import annotations
+
+import os
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from prep.catalog.errors import ConfigError, WorkerError
+from prep.tokenizers.protocol import Encoded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from tokenizers import Encoding, Tokenizer
+
+CALL_BYTES = 256 << 10
+"""Text a call; the library needs about 120 bytes for each of them."""
+
+
+class ReferenceEncoder:
+    """Encodes with the `tokenizers` library.
+
+    Args:
+        encoding_json: a tokenizer.json without padding, truncation and post-processor.
+        match_control_tokens: whether text that spells a control token becomes that token.
+
+    Raises:
+        ConfigError: the library refuses the tokenizer.
+    """
+
+    name = "tokenizers"
+
+    def __init__(self, encoding_json: str, *, match_control_tokens: bool = False) -> None:
+        # Worker processes are the parallelism; threads of the library would fight with them.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        import tokenizers  # noqa: PLC0415 - loaded where it is used
+
+        self.version: str = tokenizers.__version__
+        try:
+            self._tokenizer: Tokenizer = tokenizers.Tokenizer.from_str(encoding_json)
+        except Exception as error:
+            raise ConfigError(f"tokenizer.path: the tokenizers library refuses this file: {error}") from error
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self.match_control_tokens(match=match_control_tokens)
+
+    def match_control_tokens(self, *, match: bool) -> None:
+        """Set whether text that spells a control token becomes that token."""
+        self._tokenizer.encode_special_tokens = not match
+
+    def encode(self, texts: pa.Array) -> Encoded:
+        """The ids of an Arrow string array without nulls."""
+        counts: list[int] = []
+        pieces: list[np.ndarray] = [np.zeros(0, np.uint32)]
+        for part in _parts(texts):
+            encodings = self._encode_batch(part.to_pylist())
+            ids = [encoding.ids for encoding in encodings]
+            counts += map(len, ids)
+            pieces.append(np.fromiter(chain.from_iterable(ids), np.uint32, sum(map(len, ids))))
+        offsets = np.zeros(len(texts) + 1, np.int64)
+        np.cumsum(counts, out=offsets[1:])
+        return Encoded(np.concatenate(pieces), offsets)
+
+    def _encode_batch(self, texts: list[str]) -> list[Encoding]:
+        try:
+            return self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
+        except Exception as error:
+            raise WorkerError(f"the tokenizers library failed: {error}") from error
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of ids, control tokens included."""
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
+
+
+def _parts(texts: pa.Array) -> list[pa.Array]:
+    """Slices of about CALL_BYTES of text, or of one text."""
+    ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False), dtype=np.int64)
+    parts, start = [], 0
+    while start < len(texts):
+        base = int(ends[start - 1]) if start else 0
+        stop = max(start + 1, int(np.searchsorted(ends, base + CALL_BYTES, side="right")))
+        parts.append(texts.slice(start, stop - start))
+        start = stop
+    return parts

@@ -1,0 +1,1 @@
+"""The training half: reads catalogs in an order that can be named, repeated and resumed exactly."""
