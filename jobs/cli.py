@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import signal
 import sys
 from importlib.metadata import version
@@ -51,10 +52,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
+    # numpy would start threads for linear algebra that nobody here uses; it looks when it is imported.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     parser = build_parser()
     options = parser.parse_args(arguments)
     if options.version:
-        print(version("tokenloom"))  # noqa: T201
+        print(version("tokenloom"))
         return 0
     if options.command is None:
         parser.print_help()
@@ -70,17 +73,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from prep.catalog.errors import TokenloomError  # noqa: PLC0415
+    from prep.catalog.errors import TokenloomError
 
     try:
         return int(options.run(options))
     except TokenloomError as error:
-        print(f"tokenloom: error: {error}", file=sys.stderr)  # noqa: T201
+        print(f"tokenloom: error: {error}", file=sys.stderr)
         return error.exit_code
     except Interrupted as interruption:
         name = signal.Signals(interruption.number).name
         hint = getattr(options, "interrupted", "")
-        print(f"tokenloom: stopped by {name}. {hint}".rstrip(), file=sys.stderr)  # noqa: T201
+        print(f"tokenloom: stopped by {name}. {hint}".rstrip(), file=sys.stderr)
         return 128 + interruption.number
     except BrokenPipeError:
         sys.stderr.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from prep.job import Progress
@@ -25,7 +25,7 @@ class ProgressDisplay:
         self._first_bytes: int | None = None
         self._bar: Any = None
 
-    def __enter__(self) -> ProgressDisplay:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -47,7 +47,7 @@ class ProgressDisplay:
 
     def _draw(self, progress: Progress, now: float) -> None:
         if self._bar is None:
-            from tqdm import tqdm  # noqa: PLC0415 - only on a terminal
+            from tqdm import tqdm
 
             self._bar = tqdm(
                 total=progress.total_bytes,

@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from prep.catalog.errors import ConfigError
-from prep.catalog.schema import DECLARED_TYPES, RESERVED_COLUMNS
+from prep.catalog.names import RESERVED_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -310,8 +310,3 @@ def _fields_at(location: list[str]) -> list[str]:
             return []
         section = below[0]
     return list(section.model_fields)
-
-
-def kept_types(config: SourceConfig) -> dict[str, Any]:
-    """Kept fields with the Arrow type that the configuration declares, or None."""
-    return {name: DECLARED_TYPES[kind] if kind else None for name, kind in config.keep_fields.items()}

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from prep.catalog.catalog import TOKENIZER, write_header, write_tables
+from prep.catalog.catalog import write_header, write_tables
 from prep.catalog.fingerprint import fingerprint
+from prep.catalog.names import JOB_FOLDER, TOKENIZER
 from prep.catalog.schema import SOURCE_TABLE
 from prep.journal import add_counts
 from prep.pipeline.writer import FLAG_NAMES
@@ -137,7 +138,7 @@ def _ledger(entries: Sequence[Entry]) -> dict[str, Any]:
 
 def stored_definition(folder: Path) -> TokenizerDefinition:
     """The tokenizer that lies beside a catalog."""
-    settings = folder / "_job" / SETTINGS
+    settings = folder / JOB_FOLDER / SETTINGS
     return TokenizerDefinition.from_bytes(
         (folder / TOKENIZER).read_bytes(),
         settings.read_bytes() if settings.exists() else None,

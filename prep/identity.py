@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from prep.catalog.commit import atomic_write
 from prep.catalog.errors import IntegrityError, RefusedError
 from prep.catalog.fingerprint import fingerprint
+from prep.catalog.names import JOB_FOLDER
 from prep.tokenizers.probes import first_difference
 
 if TYPE_CHECKING:
@@ -145,8 +146,8 @@ class JobRecord:
     """`_job/job.json` and `_job/sources.jsonl`: what a job began with."""
 
     def __init__(self, folder: Path) -> None:
-        self._job = folder / "_job" / "job.json"
-        self._sources = folder / "_job" / "sources.jsonl"
+        self._job = folder / JOB_FOLDER / "job.json"
+        self._sources = folder / JOB_FOLDER / "sources.jsonl"
 
     def exists(self) -> bool:
         return self._job.exists()

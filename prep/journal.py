@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from prep.catalog.commit import atomic_write
 from prep.catalog.errors import IntegrityError
+from prep.catalog.names import JOB_FOLDER
 from prep.catalog.shard import checksum_file
 from prep.pipeline.messages import Position
 
@@ -79,9 +80,9 @@ class Journal:
         self.folder = folder
         self.task = task
         self._name = name
-        self._journal = folder / "_job" / "journal"
-        self._rejects = folder / "_job" / "rejects"
-        self.scratch = folder / "_job" / "tmp"
+        self._journal = folder / JOB_FOLDER / "journal"
+        self._rejects = folder / JOB_FOLDER / "rejects"
+        self.scratch = folder / JOB_FOLDER / "tmp"
 
     def prepare(self) -> None:
         """Make the folders."""

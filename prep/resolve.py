@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from prep.catalog.errors import ConfigError
-from prep.catalog.schema import ShardLayout
-from prep.config import kept_types
+from prep.catalog.schema import DECLARED_TYPES, ShardLayout
 from prep.identity import identity_of, tokenizer_fingerprint
 from prep.pipeline.settings import StageSettings
 from prep.readers import arrow, parquet
@@ -145,7 +144,7 @@ def _read_options(config: JobConfig, kept: tuple[tuple[str, Any], ...]) -> ReadO
 
 def _kept(config: JobConfig, files: Sequence[SourceFile]) -> tuple[tuple[str, Any], ...]:
     """The kept fields with their types: declared, else the first file's, else string."""
-    declared = kept_types(config.source)
+    declared = {name: DECLARED_TYPES.get(kind or "") for name, kind in config.source.keep_fields.items()}
     undeclared = [name for name, kind in declared.items() if kind is None]
     found: dict[str, Any] = {}
     first = files[0]

@@ -1,3 +1,67 @@
-"""`tokenloom catalog`."""
+"""`tokenloom inspect`: look at one document with its provenance."""
+
 from __future__ import annotations
-def add_parser(commands): pass
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+
+SHOWN_IDS = 64
+SHOWN_TEXT = 2000
+
+
+def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
+    parser = commands.add_parser(
+        "inspect",
+        help="look at one document with its provenance",
+        description="Look at one document of a catalog with its provenance.",
+    )
+    parser.add_argument("path", help="the catalog's folder")
+    parser.add_argument("--doc", type=int, metavar="N", help="document N of the whole catalog, from 0")
+    parser.add_argument("--shard", type=int, metavar="I", help="shard I of the catalog, from 0")
+    parser.add_argument("--row", type=int, metavar="J", help="row J of that shard, from 0")
+    parser.add_argument("--decode", action="store_true", help="also print the text of the ids")
+    parser.add_argument("--json", action="store_true", help="print everything as JSON, all ids included")
+    parser.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    from prep.catalog.catalog import Catalog
+    from prep.catalog.errors import ConfigError
+
+    by_shard = options.shard is not None and options.row is not None
+    if (options.doc is None) == (not by_shard) or (options.doc is not None and options.shard is not None):
+        raise ConfigError("give either --doc N, or --shard I and --row J")
+    catalog = Catalog.open(options.path)
+    shard, row = (options.shard, options.row) if by_shard else catalog.locate(options.doc)
+    document = catalog.document(shard, row)
+    if options.decode:
+        document["text"] = _decode(catalog.folder, document["tokens"].tolist())
+    if options.json:
+        print(json.dumps({**document, "tokens": document["tokens"].tolist()}, indent=1, default=str))
+    else:
+        _print(document)
+    return 0
+
+
+def _decode(folder: Any, ids: list[int]) -> str:
+    from prep.finish import stored_definition
+    from prep.tokenizers.reference import ReferenceEncoder
+
+    return ReferenceEncoder(stored_definition(folder).encoding_json).decode(ids)
+
+
+def _print(document: dict[str, Any]) -> None:
+    ids = document["tokens"].tolist()
+    for name, value in document.items():
+        if name not in ("tokens", "text"):
+            print(f"{name:<14} {value}")
+    print(f"{'num_tokens':<14} {len(ids):,}")
+    print(f"{'tokens':<14} {' '.join(map(str, ids[:SHOWN_IDS]))}" + (" ..." if len(ids) > SHOWN_IDS else ""))
+    if "text" in document:
+        text = document["text"]
+        print(
+            f"\n{text[:SHOWN_TEXT]}" + (f"\n... ({len(text):,} characters)" if len(text) > SHOWN_TEXT else "")
+        )

@@ -8,21 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import xxhash
 
 from prep.catalog.commit import atomic_write
-from prep.catalog.errors import IntegrityError
+from prep.catalog.errors import InputError, IntegrityError
+from prep.catalog.names import HEADER, JOB_FOLDER, SHARDS, SOURCES
 from prep.catalog.schema import FORMAT_VERSION, SHARD_TABLE, SOURCE_TABLE
+from prep.catalog.shard import ShardFile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-HEADER = "catalog.json"
-SHARDS = "shards.parquet"
-SOURCES = "sources.parquet"
-TOKENIZER = "tokenizer.json"
 MAGIC = "tokenloom-catalog"
 
 
@@ -36,6 +34,8 @@ def write_tables(folder: Path, shards: Sequence[Mapping[str, Any]], sources: pa.
 
 
 def _write_parquet(path: Path, table: pa.Table) -> str:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - needed only when a job ends
+
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd", store_schema=False)
     data = stream.getvalue()
@@ -80,7 +80,7 @@ class Catalog:
         try:
             header = json.loads(file.read_bytes())
         except FileNotFoundError as error:
-            hint = "an unfinished job" if (folder / "_job").is_dir() else "no catalog"
+            hint = "an unfinished job" if (folder / JOB_FOLDER).is_dir() else "no catalog"
             raise IntegrityError(
                 f"{folder}: {HEADER} is missing: this is {hint}. Run `tokenloom pretokenize` on its "
                 "configuration to finish it, or give the folder that a finished job wrote."
@@ -109,11 +109,45 @@ class Catalog:
         return self._table(SOURCES, columns)
 
     def _table(self, name: str, columns: Sequence[str] | None) -> pa.Table:
+        import pyarrow.parquet as pq  # noqa: PLC0415 - a header can be read without
+
         path = self.folder / name
         try:
             return pq.read_table(path, columns=None if columns is None else list(columns))
         except (OSError, pa.ArrowInvalid) as error:
             raise IntegrityError(f"{path}: cannot be read: {error}") from error
+
+    def locate(self, document: int) -> tuple[int, int]:
+        """The shard and row of a document of the whole catalog.
+
+        Raises:
+            InputError: there is no such document.
+        """
+        counts = self.shards(["num_documents"]).column("num_documents").to_numpy().astype(np.int64)
+        ends = np.cumsum(counts)
+        total = int(ends[-1]) if len(ends) else 0
+        if not 0 <= document < total:
+            raise InputError(f"{self.folder}: document {document}: expected 0 to {total - 1:,}")
+        shard = int(np.searchsorted(ends, document, side="right"))
+        return shard, document - int(ends[shard] - counts[shard])
+
+    def document(self, shard: int, row: int) -> dict[str, Any]:
+        """One document with its provenance; `tokens` is a numpy array of shape (num_tokens,).
+
+        Raises:
+            InputError: there is no such shard or row.
+        """
+        table = self.shards(["path", "num_documents", "source_base"])
+        if not 0 <= shard < table.num_rows:
+            raise InputError(f"{self.folder}: shard {shard}: expected 0 to {table.num_rows - 1:,}")
+        entry = table.slice(shard, 1).to_pylist()[0]
+        if not 0 <= row < entry["num_documents"]:
+            raise InputError(f"{entry['path']}: row {row}: expected 0 to {entry['num_documents'] - 1:,}")
+        with ShardFile(self.file(entry["path"])) as file:
+            document = file.row(row)
+        position = entry["source_base"] + document["source_file"]
+        source = self.sources(["name"]).column("name")[position].as_py()
+        return {"shard": entry["path"], "row": row, "source": source, **document}
 
     def table_checksum(self, name: str) -> str:
         """The checksum that a table has on disk, to compare with `header["checksums"]`."""

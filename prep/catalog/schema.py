@@ -30,8 +30,6 @@ DECLARED_TYPES: Mapping[str, pa.DataType] = {
 }
 """Types that a configuration may give to a kept field."""
 
-RESERVED_COLUMNS = ("tokens", "text_bytes", "source_file", "source_row", "id", "loss_mask")
-
 
 @dataclass(frozen=True)
 class ShardLayout:
@@ -91,6 +89,11 @@ def offsets_of(column: pa.Array) -> NDArray[np.int32]:
     if buffer is None or len(column) == 0:
         return np.zeros(1, np.int32)
     return np.frombuffer(buffer, np.int32)[column.offset : column.offset + len(column) + 1]
+
+
+def byte_lengths(texts: pa.Array) -> NDArray[np.int64]:
+    """The length in bytes of each string of an array: int64 of shape (len(texts),); 0 for null."""
+    return np.diff(offsets_of(texts)).astype(np.int64)
 
 
 def histogram(lengths: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -24,11 +24,23 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.02
 
 
+def load_encoder(settings: EncoderSettings, encoding_json: str) -> tuple[Encoder | None, Ready]:
+    """Make an encoder, and say what it gives to the probes or why it cannot be used."""
+    try:
+        encoder = make_encoder(
+            settings.backend, encoding_json, match_control_tokens=settings.match_control_tokens
+        )
+    except ConfigError as error:
+        return None, Ready([], str(error))
+    return encoder, Ready(probe_ids(encoder, settings.probes))
+
+
 class InlineRunner:
     """The interface of `Supervisor` without processes."""
 
-    def __init__(self, encoder: EncoderSettings) -> None:
+    def __init__(self, encoder: EncoderSettings, encoding_json: str) -> None:
         self._encoder_settings = encoder
+        self._encoding_json = encoding_json
         self._encoder: Encoder | None = None
         self._settings: StageSettings | None = None
 
@@ -43,15 +55,8 @@ class InlineRunner:
 
     def ready(self) -> Ready:
         """Load the backend."""
-        settings = self._encoder_settings
-        try:
-            encoder = make_encoder(
-                settings.backend, settings.encoding_json, match_control_tokens=settings.match_control_tokens
-            )
-        except ConfigError as error:
-            return Ready("", [], str(error))
-        self._encoder = encoder
-        return Ready(encoder.version, probe_ids(encoder, settings.probes))
+        self._encoder, ready = load_encoder(self._encoder_settings, self._encoding_json)
+        return ready
 
     def configure(self, settings: StageSettings) -> None:
         self._settings = settings

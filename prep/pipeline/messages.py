@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from prep.pipeline.settings import StageSettings
+    from prep.pipeline.settings import EncoderSettings, StageSettings
     from prep.readers.block import Drop
 
 
@@ -148,16 +148,20 @@ class Failed(NamedTuple):
     kind: str
 
 
+class Load(NamedTuple):
+    """How a tokenizer process makes its encoder; the tokenizer itself is the payload."""
+
+    settings: EncoderSettings
+
+
 class Ready(NamedTuple):
     """A tokenizer process has loaded its backend.
 
     Attributes:
-        version: of the library behind the backend.
         probe_ids: the ids it gives to the probes.
         error: why the backend cannot be used, or "".
     """
 
-    version: str
     probe_ids: list[list[int]]
     error: str = ""
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from prep.catalog.schema import byte_lengths
 from prep.pipeline.messages import Span
 from prep.readers import arrow, json_array, jsonl, lines, parquet, tabular, text
 from prep.readers.block import Collector
@@ -151,10 +151,7 @@ def _table_span(
 
 def _cut(batch: pa.RecordBatch, text_field: str, batch_bytes: int) -> Iterator[tuple[pa.RecordBatch, int]]:
     """Slices of a record batch of about `batch_bytes` of text each, with that size."""
-    column = batch.column(text_field)
-    column = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-    lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
-    ends = np.cumsum(lengths, dtype=np.int64)
+    ends = np.cumsum(byte_lengths(tabular.plain(batch.column(text_field))))
     start = 0
     while start < batch.num_rows:
         base = int(ends[start - 1]) if start else 0

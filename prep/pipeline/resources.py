@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from prep.config import ProcessingConfig
+
 CGROUP = Path("/sys/fs/cgroup")
 WORKER_BYTES = 700_000_000
 """What a tokenizer process with a warm fast encoder needs at most, by measurement."""
@@ -34,6 +36,11 @@ def available_memory() -> int | None:
     ]
     known = [limit for limit in limits if limit]
     return min(known) if known else None
+
+
+def worker_count(processing: ProcessingConfig) -> int:
+    """Tokenizer processes of a job."""
+    return default_workers() if processing.workers == "auto" else processing.workers
 
 
 def default_workers() -> int:

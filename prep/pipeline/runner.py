@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from prep.catalog.errors import ConfigError
 from prep.pipeline.inline import InlineRunner
-from prep.pipeline.resources import default_readers, default_workers
+from prep.pipeline.resources import default_readers, worker_count
 from prep.pipeline.settings import EncoderSettings
 from prep.pipeline.supervisor import Supervisor
-from prep.tokenizers.backends import FAST, REFERENCE
+from prep.tokenizers.backends import FAST, REFERENCE, version_of
 from prep.tokenizers.probes import first_difference
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from prep.config import JobConfig
     from prep.pipeline.messages import Failed, Ready
     from prep.pipeline.plan import Feed
+    from prep.pipeline.processes import Started
     from prep.pipeline.settings import StageSettings
     from prep.pipeline.tokenizer import TokenBlock
     from prep.tokenizers.definition import TokenizerDefinition
@@ -52,6 +53,7 @@ class RunnerStart:
         definition: the tokenizer.
         probes: strings on which the backend is compared with the reference.
         refused: backends that this job must not use, because they contradicted the reference.
+        started: tokenizer processes that were started early.
 
     Attributes:
         backend: the backend's name.
@@ -65,19 +67,21 @@ class RunnerStart:
         definition: TokenizerDefinition,
         probes: Sequence[str],
         refused: Sequence[str] = (),
+        started: list[Started] | None = None,
     ) -> None:
         wanted = config.tokenizer.backend
-        self.backend, self.reason = _first_choice(wanted, refused)
+        self.backend, self.reason = first_choice(wanted, refused)
         self._may_fall_back = wanted == "auto"
         processing = config.processing
-        self.workers = default_workers() if processing.workers == "auto" else processing.workers
+        self.workers = worker_count(processing)
         self.readers = default_readers(self.workers) if processing.readers == "auto" else processing.readers
         self._settings = EncoderSettings(
             self.backend,
-            definition.encoding_json,
             match_control_tokens=config.tokenizer.control_tokens_in_text == "token",
             probes=tuple(probes),
         )
+        self._started = [] if started is None else started
+        self._encoding_json = definition.encoding_json
         self.version = ""
         self.runner: Runner = self._start()
 
@@ -89,8 +93,8 @@ class RunnerStart:
 
     def _start(self) -> Runner:
         if self.workers == 0:
-            return InlineRunner(self._settings)
-        return Supervisor(self._settings, self.workers, self.readers)
+            return InlineRunner(self._settings, self._encoding_json)
+        return Supervisor(self._settings, self._encoding_json, self.workers, self.readers, self._started)
 
     def confirm(self, expected: Sequence[Sequence[int]]) -> Runner:
         """Wait for the backend and compare it with the reference on the probes.
@@ -111,11 +115,11 @@ class RunnerStart:
             return self.confirm(expected)
         if problem:
             raise ConfigError(f"tokenizer.backend: {self.backend}: {problem}")
-        self.version = ready.version
+        self.version = version_of(self.backend)
         return self.runner
 
 
-def _first_choice(wanted: str, refused: Sequence[str]) -> tuple[str, str]:
+def first_choice(wanted: str, refused: Sequence[str]) -> tuple[str, str]:
     """The backend to begin with, and why."""
     if wanted in refused:
         raise ConfigError(

@@ -17,13 +17,11 @@ class EncoderSettings:
 
     Attributes:
         backend: the backend's name.
-        encoding_json: the tokenizer, see `TokenizerDefinition.encoding_json`.
         match_control_tokens: whether control tokens in text become themselves.
         probes: strings whose ids the process reports when it is ready.
     """
 
     backend: str
-    encoding_json: str
     match_control_tokens: bool
     probes: tuple[str, ...]
 

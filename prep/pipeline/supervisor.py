@@ -14,7 +14,6 @@ import heapq
 import logging
 from collections import deque
 from dataclasses import dataclass, field
-from multiprocessing import get_context
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +23,7 @@ from prep.pipeline.messages import (
     Configure,
     Credit,
     Failed,
+    Load,
     ReaderMessage,
     Ready,
     Span,
@@ -35,14 +35,15 @@ from prep.pipeline.messages import (
     Unit,
     WantsTurn,
 )
+from prep.pipeline.processes import start_reader, start_tokenizer
 from prep.pipeline.tokenizer import TokenBlock
-from prep.pipeline.worker import run_reader, run_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from multiprocessing.process import BaseProcess
 
     from prep.pipeline.plan import Feed
+    from prep.pipeline.processes import Started
     from prep.pipeline.settings import EncoderSettings, StageSettings
 
 log = logging.getLogger(__name__)
@@ -110,13 +111,22 @@ class Supervisor:
 
     Args:
         encoder: how tokenizers make their encoder; they begin to load it at once.
+        encoding_json: the tokenizer, see `TokenizerDefinition.encoding_json`.
         workers: tokenizer processes.
         readers: reader processes, started when a stream comes.
+        started: tokenizer processes that were started early; they are taken out of the list.
     """
 
-    def __init__(self, encoder: EncoderSettings, workers: int, readers: int) -> None:
-        self._context = get_context("spawn")
-        self._encoder = encoder
+    def __init__(
+        self,
+        encoder: EncoderSettings,
+        encoding_json: str,
+        workers: int,
+        readers: int,
+        started: list[Started],
+    ) -> None:
+        self._encoder = Load(encoder)
+        self._tokenizer = Payload.of([encoding_json.encode()])
         self._max_readers = readers
         self._settings: StageSettings | None = None
         self._children: list[_Child] = []
@@ -129,7 +139,8 @@ class Supervisor:
         self._turns: deque[_Child] = deque()
         self._window = 0
         for _ in range(workers):
-            self._spawn(is_reader=False)
+            child = started.pop() if started else start_tokenizer()
+            self._adopt(child, is_reader=False)
 
     def __enter__(self) -> Self:
         return self
@@ -149,6 +160,7 @@ class Supervisor:
             for block in item.blocks:
                 if block.payload is not None:
                     block.payload.close()
+        self._tokenizer.close()
         self._children.clear()
         self._items.clear()
         self._waiting.clear()
@@ -243,7 +255,7 @@ class Supervisor:
         readers = [child for child in self._children if child.is_reader]
         child = next((child for child in readers if child.item is None), None)
         if child is None:
-            child = self._spawn(is_reader=True)
+            child = self._adopt(start_reader(), is_reader=True)
         assert item.request is not None
         child.item, item.reader, item.credit = item, child, 0
         self._send(child, item.request._replace(start=item.resume))
@@ -353,15 +365,11 @@ class Supervisor:
 
     # ---- processes
 
-    def _spawn(self, *, is_reader: bool) -> _Child:
-        ours, theirs = self._context.Pipe()
-        name = "reader" if is_reader else "tokenizer"
-        target, args = (run_reader, (theirs,)) if is_reader else (run_tokenizer, (theirs, self._encoder))
-        process = self._context.Process(target=target, args=args, name=name, daemon=True)
-        process.start()
-        theirs.close()
-        child = _Child(process, Channel(ours), is_reader)
+    def _adopt(self, started: Started, *, is_reader: bool) -> _Child:
+        child = _Child(started.process, Channel(started.connection), is_reader)
         self._children.append(child)
+        if not is_reader:
+            self._send(child, self._encoder, self._tokenizer)
         if self._settings is not None:
             self._send(child, Configure(self._settings))
         return child
@@ -394,7 +402,7 @@ class Supervisor:
                 block.result = Failed(block.unit.spans[0], None, _death_message("tokenizer", how), "worker")
             else:
                 heapq.heappush(self._waiting, block)
-        self._spawn(is_reader=False)
+        self._adopt(start_tokenizer(), is_reader=False)
         self._fill_workers()
 
     def _bury_reader(self, child: _Child, how: str) -> None:

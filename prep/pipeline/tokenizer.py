@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from prep.catalog.columns import fixed_array, list_array
 from prep.catalog.errors import InputError, WorkerError
+from prep.catalog.schema import byte_lengths
 from prep.pipeline.messages import SpanResult
 from prep.pipeline.reader import read_span
 from prep.readers.block import FLAG_CONTROL_TEXT, REASONS, Drop, RecordError
@@ -126,7 +126,7 @@ class TokenStage:
             drops += [(number, drop) for drop in sorted(documents.drops + filtered)]
             pieces.append(documents)
             results.append(SpanResult(span, documents.rows, len(documents)))
-        text = pa.concat_arrays([documents.text for documents in pieces])
+        text = _joined([documents.text for documents in pieces])
         block = self._block(text, pieces)
         sample = _choose_sample(block) if self._settings.sample else -1
         sample_text = text[sample].as_py().encode() if sample >= 0 else b""
@@ -144,7 +144,7 @@ class TokenStage:
 
     def _block(self, text: pa.Array, pieces: Sequence[Documents]) -> pa.RecordBatch:
         settings = self._settings
-        lengths = pc.binary_length(text).to_numpy(zero_copy_only=False)
+        lengths = byte_lengths(text)
         large = settings.large_bytes is not None and bool((lengths > settings.large_bytes).any())
         with self._turn() if large else nullcontext():
             encoded = self._encoder.encode(text)
@@ -157,12 +157,16 @@ class TokenStage:
             fixed_array(np.concatenate([documents.flags for documents in pieces]), pa.uint8()),
         ]
         if settings.layout.with_id:
-            columns.append(pa.concat_arrays([documents.ids for documents in pieces]))
+            columns.append(_joined([documents.ids for documents in pieces]))
         columns += [
-            pa.concat_arrays([documents.kept[position] for documents in pieces])
+            _joined([documents.kept[position] for documents in pieces])
             for position in range(len(settings.layout.kept))
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _joined(arrays: Sequence[pa.Array | None]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
 
 
 def add_boundaries(
@@ -197,7 +201,7 @@ def add_boundaries(
 
 def _filter(documents: Documents, settings: StageSettings) -> list[Drop]:
     """Take out what is empty, too short or too long."""
-    lengths = pc.binary_length(documents.text).to_numpy(zero_copy_only=False)
+    lengths = byte_lengths(documents.text)
     reason = np.full(len(lengths), -1, np.int8)
     if settings.max_bytes is not None:
         reason[lengths > settings.max_bytes] = REASONS.index("too_long")

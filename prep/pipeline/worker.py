@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -12,14 +13,15 @@ from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
-from prep.catalog.errors import ConfigError, InputError, TokenloomError
+from prep.catalog.errors import InputError, TokenloomError
 from prep.pipeline.channel import Channel, Payload
+from prep.pipeline.inline import load_encoder
 from prep.pipeline.messages import (
     Configure,
     Credit,
     Failed,
+    Load,
     ReaderMessage,
-    Ready,
     Span,
     StreamEnd,
     StreamRequest,
@@ -36,18 +38,28 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
     from prep.pipeline.messages import Message
-    from prep.pipeline.settings import EncoderSettings, StageSettings
+    from prep.pipeline.settings import StageSettings
     from prep.tokenizers.protocol import Encoder
+
+GARBAGE_THRESHOLD = 50_000
 
 OUT_OF_MEMORY = 137
 """Exit status of a process that ran out of memory, as if the kernel had killed it."""
 
 
-def run_tokenizer(connection: Connection, encoder_settings: EncoderSettings) -> None:
+def run_tokenizer(connection: Connection) -> None:
     """Entry of a tokenizer process."""
     _begin()
     channel = Channel(connection)
-    encoder = _load_encoder(channel, encoder_settings)
+    try:
+        message, payload = channel.receive()
+    except EOFError:
+        return
+    assert isinstance(message, Load)
+    assert payload is not None
+    encoder, ready = load_encoder(message.settings, payload.data(0).decode())
+    payload.close()
+    channel.send(ready)
     if encoder is not None:
         _Tokenizer(channel, encoder).run()
 
@@ -61,6 +73,8 @@ def run_reader(connection: Connection) -> None:
 def _begin() -> None:
     """Leave signals to the main process, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Parsed records are many and hold no cycles; looking for them at the usual pace costs time.
+    gc.set_threshold(GARBAGE_THRESHOLD)
     parent = parent_process()
     assert parent is not None
 
@@ -69,22 +83,6 @@ def _begin() -> None:
         os._exit(1)
 
     threading.Thread(target=end_with_parent, daemon=True).start()
-
-
-def _load_encoder(channel: Channel, settings: EncoderSettings) -> Encoder | None:
-    from prep.tokenizers.backends import make_encoder  # noqa: PLC0415 - readers do not need it
-    from prep.tokenizers.probes import probe_ids  # noqa: PLC0415
-
-    try:
-        encoder = make_encoder(
-            settings.backend, settings.encoding_json, match_control_tokens=settings.match_control_tokens
-        )
-        ready = Ready(encoder.version, probe_ids(encoder, settings.probes))
-    except ConfigError as error:
-        channel.send(Ready("", [], str(error)))
-        return None
-    channel.send(ready)
-    return encoder
 
 
 class _Tokenizer:

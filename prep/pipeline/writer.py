@@ -8,6 +8,7 @@ comes, so what was left out between two shards belongs to the first of them.
 from __future__ import annotations
 
 import json
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, BinaryIO, Self
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from prep.pipeline.messages import Position
     from prep.pipeline.reorder import DropTable, PlacedBlock
     from prep.tokenizers.boundaries import Boundaries
+
+FLUSH_BYTES = 32 << 20
 
 FLAG_NAMES = {
     FLAG_SURROGATES: "surrogates_replaced",
@@ -85,12 +88,21 @@ class _OpenShard:
     ledger: dict[str, int] = field(default_factory=dict)
     sources: dict[int, list[int]] = field(default_factory=dict)
     rejects: list[bytes] = field(default_factory=list)
+    flushed: int = 0
+    flushes: list[Future[None]] = field(default_factory=list)
 
     def flush_batch(self) -> None:
         if self.batch:
             self.writer.write(compact(self.batch, self.schema))
             self.batch.clear()
             self.batch_measure = 0
+
+    def flush_to_device(self, thread: ThreadPoolExecutor) -> None:
+        """Start writing to the device what has piled up, so that little is left to do at the commit."""
+        written = self.stream.tell()
+        if written - self.flushed >= FLUSH_BYTES:
+            self.flushed = written
+            self.flushes.append(thread.submit(os.fdatasync, self.stream.fileno()))
 
     def count(self, name: str, number: int) -> None:
         if number:
@@ -161,6 +173,7 @@ class Writer:
             if stop <= begin:
                 if shard.batch:
                     shard.flush_batch()
+                    shard.flush_to_device(self._thread)
                     continue
                 stop = begin + 1  # larger than a record batch, or than a shard
             self._append(shard, block, begin, stop, int(ends[stop - 1]) - base)
@@ -281,6 +294,8 @@ class Writer:
         path = self._journal.shard_path(shard.index)
         try:
             with store_errors(path):
+                for flush in shard.flushes:
+                    flush.result()
                 publish(shard.stream, shard.temporary, path)
         finally:
             shard.stream.close()

@@ -64,20 +64,15 @@ def read_range(path: str, start: int, stop: int, size: int, max_line: int) -> tu
 def _read_range(descriptor: int, start: int, stop: int, size: int, max_line: int) -> tuple[list[Any], int]:
     # The line that holds byte start - 1 began before the range, unless that byte ends it.
     begin = max(0, start - 1)
-    data = _pread(descriptor, stop - begin, begin)
+    lines: list[Any] = _pread(descriptor, stop - begin, begin).split(b"\n")
     if start > 0:
-        end = data.find(b"\n")
-        if end < 0:
+        begin += len(lines.pop(0)) + 1
+        if not lines:
             return [], stop
-        data = data[end + 1 :]
-        begin += end + 1
-    if not data:
-        return [], begin
-    lines: list[Any] = data.split(b"\n")
     tail = lines.pop()
     if tail:
         lines.append(_complete(descriptor, tail, stop, size, max_line))
-    return [_limited(line, max_line) for line in lines] if len(data) > max_line else lines, begin
+    return [_limited(line, max_line) for line in lines] if stop - start > max_line else lines, begin
 
 
 def _limited(line: Any, max_line: int) -> Any:

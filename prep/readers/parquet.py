@@ -7,13 +7,14 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from prep.catalog.errors import InputError
 from prep.readers.tabular import check_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow.parquet as pq
 
     from prep.readers.block import ReadOptions
 
@@ -29,11 +30,15 @@ class RowGroup(NamedTuple):
 @lru_cache(maxsize=4)
 def _metadata(path: str) -> pq.FileMetaData:
     """The footer; parsing it for every read would cost more than the read where there are many row groups."""
+    import pyarrow.parquet as pq  # noqa: PLC0415 - loaded where it is used
+
     return pq.read_metadata(path, memory_map=True)
 
 
 @contextmanager
 def _opened(path: str) -> Iterator[pq.ParquetFile]:
+    import pyarrow.parquet as pq  # noqa: PLC0415 - loaded where it is used
+
     try:
         file = pq.ParquetFile(path, metadata=_metadata(path), memory_map=True, pre_buffer=False)
     except (OSError, pa.ArrowInvalid) as error:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from prep.catalog.errors import InputError
+from prep.catalog.schema import byte_lengths
 from prep.readers.block import FLAG_INVALID_UTF8, Collector, Documents, ReadOptions
 
 
@@ -67,17 +67,16 @@ def documents_of(path: str, table: pa.Table, options: ReadOptions) -> Documents:
         RecordError: a row that the policies refuse.
         InputError: a kept column cannot become its type.
     """
-    text = _plain(table.column(options.text_field))
-    ids = None if options.id_field is None else _as_strings(_plain(table.column(options.id_field)))
-    kept = [_as_kept(path, name, _plain(table.column(name)), kind) for name, kind in options.kept]
+    text = plain(table.column(options.text_field))
+    ids = None if options.id_field is None else _as_strings(plain(table.column(options.id_field)))
+    kept = [_as_kept(path, name, plain(table.column(name)), kind) for name, kind in options.kept]
     if text.null_count == 0 and _is_sound(text, options):
         return Documents(table.num_rows, np.arange(table.num_rows, dtype=np.int64), text, ids, kept)
     return _row_by_row(text, ids, kept, options)
 
 
 def _is_sound(text: pa.Array, options: ReadOptions) -> bool:
-    longest = pc.max(pc.binary_length(text)).as_py() or 0
-    if longest > options.max_record_bytes:
+    if len(text) and int(byte_lengths(text).max()) > options.max_record_bytes:
         return False
     try:
         text.validate(full=True)
@@ -115,7 +114,7 @@ def _add_bytes(collector: Collector, row: int, data: bytes) -> None:
             collector.fault(row, "bad_text", f"not valid UTF-8 at byte {error.start} of the text")
 
 
-def _plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """One array without dictionary; text as 32-bit strings, bytes not yet checked."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(array, pa.ChunkedArray):

@@ -7,9 +7,11 @@ keys hashed from the seed.
 
 from __future__ import annotations
 
+import glob
 import posixpath
 import struct
 import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import xxhash
@@ -74,40 +76,52 @@ def list_sources(config: JobConfig) -> list[SourceFile]:
 
 
 def _expand(pattern: str, options: dict[str, Any]) -> Iterable[tuple[str, int, str]]:
-    """The files that one pattern names: (location, size, modification time), sorted."""
-    import fsspec  # noqa: PLC0415 - 0.1 s, and only listing needs it
+    """The files that one pattern names: (location, size, modification time), sorted.
 
-    pattern = pattern.replace("{stdlib}", sysconfig.get_path("stdlib"))
+    Raises:
+        InputError: nothing matches, it is a folder, or it cannot be listed.
+    """
+    pattern = pattern.replace("{stdlib}", sysconfig.get_path("stdlib")).removeprefix("file://")
     try:
-        filesystem, path = fsspec.core.url_to_fs(pattern, **(options if "://" in pattern else {}))
-    except (ImportError, ValueError) as error:
-        raise InputError(f"{pattern}: source.paths: {error}") from error
-    is_glob = any(character in pattern for character in GLOB_CHARACTERS)
-    try:
-        entries = filesystem.glob(path, detail=True) if is_glob else {path: filesystem.info(path)}
-    except FileNotFoundError:
-        entries = {}
-    except (OSError, ValueError) as error:
+        found = list(_list_remote(pattern, options) if "://" in pattern else _list_local(pattern))
+    except (OSError, ValueError, ImportError) as error:
         raise InputError(f"{pattern}: source.paths: cannot be listed: {error}") from error
-    rows = sorted((name, info) for name, info in entries.items() if info["type"] != "directory")
-    if not rows and entries:
-        raise InputError(
-            f"{pattern}: source.paths: this is a folder; give a glob such as {pattern.rstrip('/')}/*"
-        )
-    if not rows:
+    if not found:
         raise InputError(f"{pattern}: source.paths: no file matches")
-    local = "file" in _protocols(filesystem)
-    for name, info in rows:
-        size = info.get("size")
-        if size is None:
-            raise InputError(f"{pattern}: source.paths: the server does not tell the size of {name}")
-        modified = str(info.get("mtime") or info.get("ETag") or info.get("LastModified") or "")
-        yield (name if local else filesystem.unstrip_protocol(name)), int(size), modified
+    return sorted(found)
 
 
-def _protocols(filesystem: Any) -> tuple[str, ...]:
-    protocol = filesystem.protocol
-    return (protocol,) if isinstance(protocol, str) else tuple(protocol)
+def _list_local(pattern: str) -> Iterable[tuple[str, int, str]]:
+    matches = glob.glob(pattern, recursive=True) if _is_glob(pattern) else [pattern]  # noqa: PTH207 - strings
+    for match in matches:
+        path = Path(match)
+        if path.is_file():
+            status = path.stat()
+            yield match, status.st_size, str(status.st_mtime_ns)
+        elif path.is_dir() and not _is_glob(pattern):
+            raise InputError(f"{pattern}: source.paths: this is a folder; give a glob such as {path / '*'}")
+
+
+def _list_remote(pattern: str, options: dict[str, Any]) -> Iterable[tuple[str, int, str]]:
+    import fsspec  # noqa: PLC0415 - 0.1 s, and local files do not need it
+
+    filesystem, path = fsspec.core.url_to_fs(pattern, **options)
+    try:
+        entries = filesystem.glob(path, detail=True) if _is_glob(pattern) else {path: filesystem.info(path)}
+    except FileNotFoundError:
+        return
+    for name, info in entries.items():
+        if info["type"] == "directory":
+            continue
+        location = filesystem.unstrip_protocol(name)
+        if info.get("size") is None:
+            raise InputError(f"{location}: source.paths: the server does not tell the file's size")
+        modified = info.get("mtime") or info.get("ETag") or info.get("LastModified") or ""
+        yield location, int(info["size"]), str(modified)
+
+
+def _is_glob(pattern: str) -> bool:
+    return any(character in pattern for character in GLOB_CHARACTERS)
 
 
 def _common_root(locations: Iterable[str]) -> str:

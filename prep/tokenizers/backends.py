@@ -17,6 +17,13 @@ REFERENCE = ReferenceEncoder.name
 FAST = FastokensEncoder.name
 
 
+def version_of(backend: str) -> str:
+    """The version of the library behind a backend; its distribution has the backend's name."""
+    from importlib.metadata import version  # noqa: PLC0415 - not in every process
+
+    return version(backend)
+
+
 def make_encoder(backend: str, encoding_json: str, *, match_control_tokens: bool = False) -> Encoder:
     """A backend by its name.
 

@@ -69,7 +69,8 @@ class TokenizerDefinition:
     @cached_property
     def encoding_json(self) -> str:
         """The JSON that backends load: the canonical one without a post-processor."""
-        return canonical_json({**self.content, "post_processor": None}).decode()
+        plain = {**self.content, "post_processor": None}
+        return (self.canonical if plain == self.content else canonical_json(plain)).decode()
 
     @cached_property
     def added_tokens(self) -> list[dict[str, Any]]:

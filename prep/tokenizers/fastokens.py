@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from typing import TYPE_CHECKING
 
@@ -33,7 +32,6 @@ class FastokensEncoder:
             raise ConfigError(
                 "tokenizer.backend: fastokens is not installed; `pip install tokenloom[fast]`"
             ) from error
-        self.version = importlib.metadata.version("fastokens")
         try:
             self._tokenizer = fastokens.Tokenizer.from_json_str(encoding_json)
         except Exception as error:

@@ -32,9 +32,5 @@ class Encoder(Protocol):
     def name(self) -> str:
         """The backend's name in the configuration."""
 
-    @property
-    def version(self) -> str:
-        """The version of the library behind it."""
-
     def encode(self, texts: pa.Array) -> Encoded:
         """The ids of an Arrow string array without nulls."""

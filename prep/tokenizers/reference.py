@@ -7,9 +7,9 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow.compute as pc
 
 from prep.catalog.errors import ConfigError, WorkerError
+from prep.catalog.schema import byte_lengths
 from prep.tokenizers.protocol import Encoded
 
 if TYPE_CHECKING:
@@ -38,7 +38,6 @@ class ReferenceEncoder:
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         import tokenizers  # noqa: PLC0415 - loaded where it is used
 
-        self.version: str = tokenizers.__version__
         try:
             self._tokenizer: Tokenizer = tokenizers.Tokenizer.from_str(encoding_json)
         except Exception as error:
@@ -77,7 +76,7 @@ class ReferenceEncoder:
 
 def _parts(texts: pa.Array) -> list[pa.Array]:
     """Slices of about CALL_BYTES of text, or of one text."""
-    ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False), dtype=np.int64)
+    ends = np.cumsum(byte_lengths(texts))
     parts, start = [], 0
     while start < len(texts):
         base = int(ends[start - 1]) if start else 0

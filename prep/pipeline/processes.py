@@ -1,0 +1,88 @@
+"""Starting child processes.
+
+This module and what it imports load nothing heavy, so that a job can start its tokenizer processes first and
+load its own libraries while they load theirs.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+
+class Started(NamedTuple):
+    """A running child and our end of the line to it."""
+
+    process: BaseProcess
+    connection: Connection
+
+    def kill(self) -> None:
+        """End it; a child holds nothing that is not also in the main process."""
+        self.process.kill()
+        self.process.join()
+        self.process.close()
+        self.connection.close()
+
+
+def start_tokenizer() -> Started:
+    """A tokenizer process that waits for Load."""
+    return _start("tokenizer", _tokenizer)
+
+
+def start_reader() -> Started:
+    """A reader process that waits for Configure."""
+    return _start("reader", _reader)
+
+
+@contextmanager
+def started_tokenizers(count: int) -> Iterator[list[Started]]:
+    """Tokenizer processes; those that nobody has taken out of the list by the end are killed."""
+    started: list[Started] = []
+    try:
+        started += [start_tokenizer() for _ in range(count)]
+        yield started
+    finally:
+        for child in started:
+            child.kill()
+
+
+def _start(name: str, target: Callable[[Connection], None]) -> Started:
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs,), name=name, daemon=True)
+    with _one_thread_each():
+        process.start()
+    theirs.close()
+    return Started(process, ours)
+
+
+def _tokenizer(connection: Connection) -> None:
+    from prep.pipeline.worker import run_tokenizer  # noqa: PLC0415 - heavy, and only in the child
+
+    run_tokenizer(connection)
+
+
+def _reader(connection: Connection) -> None:
+    from prep.pipeline.worker import run_reader  # noqa: PLC0415
+
+    run_reader(connection)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Keep numpy of the children from starting threads that nobody uses; that costs 0.1 s of a processor."""
+    if "OPENBLAS_NUM_THREADS" in os.environ:
+        yield
+        return
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    try:
+        yield
+    finally:
+        del os.environ["OPENBLAS_NUM_THREADS"]
