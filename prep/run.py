@@ -90,7 +90,9 @@ class JobRun:
         files = list_sources(self._config) if self._config.tokenizer.train else None
         definition = self._definition(files)
         with RunnerStart(self._config, definition, probes_of(definition), refused, self._started) as start:
-            resolved = resolve(self._config, definition, files or list_sources(self._config))
+            files = files or list_sources(self._config)
+            start.expect_streams(files)
+            resolved = resolve(self._config, definition, files)
             entries = self._pin(resolved)
             runner = start.confirm(resolved.policy_ids)
             backend = f"{start.backend} {start.version} ({start.reason})"

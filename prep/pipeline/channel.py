@@ -10,7 +10,7 @@ import mmap
 import os
 import socket
 import tempfile
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 ALIGNMENT = 64
 
+Part: TypeAlias = "pa.RecordBatch | Sequence[bytes | memoryview]"
+"""What a payload holds: a record batch, or pieces of bytes that become one byte string."""
+
 
 class Payload:
     """Parts in anonymous memory: record batches and byte strings."""
@@ -32,7 +35,7 @@ class Payload:
         self._map: mmap.mmap | None = None
 
     @classmethod
-    def of(cls, parts: Sequence[pa.RecordBatch | bytes]) -> Payload:
+    def of(cls, parts: Sequence[Part]) -> Payload:
         """Write parts; a record batch becomes an Arrow stream."""
         descriptor = _anonymous_file()
         sizes = []
@@ -72,15 +75,16 @@ class Payload:
         self._map = None
 
 
-def _write(stream: BinaryIO, part: pa.RecordBatch | bytes) -> int:
+def _write(stream: BinaryIO, part: Part) -> int:
     start = stream.tell()
-    if isinstance(part, bytes):
-        view = memoryview(part)
-        while view:
-            view = view[stream.write(view) :]
-    else:
+    if isinstance(part, pa.RecordBatch):
         with pa.ipc.new_stream(pa.PythonFile(stream, mode="w"), part.schema) as writer:
             writer.write_batch(part)
+        return stream.tell() - start
+    for piece in part:
+        view = memoryview(piece)
+        while view:
+            view = view[stream.write(view) :]
     return stream.tell() - start
 
 

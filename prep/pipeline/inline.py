@@ -53,6 +53,9 @@ class InlineRunner:
     def close(self) -> None:
         self._encoder = None
 
+    def expect_streams(self, count: int) -> None:
+        """Nothing to start."""
+
     def ready(self) -> Ready:
         """Load the backend."""
         self._encoder, ready = load_encoder(self._encoder_settings, self._encoding_json)

@@ -20,7 +20,7 @@ from prep.readers.compressed import open_text
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from prep.pipeline.channel import Payload
+    from prep.pipeline.channel import Part, Payload
     from prep.pipeline.messages import LocalFile, StreamRequest
     from prep.readers.block import Documents, ReadOptions
 
@@ -65,7 +65,7 @@ def read_span(span: Span, file: LocalFile, payload: Payload | None, options: Rea
 
 def read_stream(
     request: StreamRequest, options: ReadOptions, batch_bytes: int
-) -> Iterator[tuple[Span, pa.RecordBatch | bytes]]:
+) -> Iterator[tuple[Span, Part]]:
     """A file from `request.start` to its end as spans with their data, each about `batch_bytes`.
 
     Raises:
@@ -78,24 +78,25 @@ def read_stream(
         yield from _table_spans(request, _arrow_pieces(request, options), options, batch_bytes)
     elif kind == "json" and json_array.holds_array(path):
         blocks = json_array.array_blocks(path, request.start, batch_bytes, options.max_record_bytes)
-        yield from _line_spans(request.file_idx, "elements", blocks)
+        yield from _element_spans(request, blocks)
     else:
         with open_text(path) as stream:
-            blocks = lines.stream_blocks(stream, request.start, batch_bytes, options.max_record_bytes)
-            yield from _line_spans(request.file_idx, "lines", blocks)
+            found = lines.stream_blocks(stream, request.start, batch_bytes, options.max_record_bytes)
+            yield from _line_spans(request.file_idx, found)
 
 
-def _line_spans(index: int, kind: str, blocks: Iterator[lines.LineBlock]) -> Iterator[tuple[Span, bytes]]:
+def _line_spans(index: int, blocks: Iterator[lines.LineBlock]) -> Iterator[tuple[Span, Part]]:
     for block in blocks:
-        if block.oversized:
-            stop = block.offset + block.oversized
-            yield Span(index, "oversized", block.offset, stop, block.row, 0, block.done), b""
-        else:
-            size = len(block.data)
-            yield (
-                Span(index, kind, block.offset, block.offset + size, block.row, size, block.done),
-                block.data,
-            )
+        kind = "oversized" if block.oversized else "lines"
+        stop, nbytes = block.offset + block.size, 0 if block.oversized else block.size
+        yield Span(index, kind, block.offset, stop, -1, nbytes, block.done), block.pieces
+
+
+def _element_spans(
+    request: StreamRequest, blocks: Iterator[tuple[int, int, bytes]]
+) -> Iterator[tuple[Span, Part]]:
+    for start, stop, data in blocks:
+        yield Span(request.file_idx, "elements", start, stop, start, len(data)), (data,)
 
 
 def _parquet_pieces(

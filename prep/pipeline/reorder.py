@@ -212,8 +212,9 @@ class Reorder:
             where += f" (byte {drop.offset:,})" if drop.offset >= 0 else ""
             return InputError(f"{where}: {drop.reason}: {drop.message}")
         if failure.kind == "input":
-            known = name in failure.message
-            return InputError(failure.message if known else f"{name}: {failure.message}")
+            where = "" if name in failure.message else f"{name}: "
+            after = f" (in or after line {base + 1:,})" if span.kind == "lines" else ""
+            return InputError(f"{where}{failure.message}{after}")
         return WorkerError(f"{name}: in the batch that begins at row {base + 1}: {failure.message}")
 
 

@@ -12,6 +12,7 @@ from prep.pipeline.inline import InlineRunner
 from prep.pipeline.resources import default_readers, worker_count
 from prep.pipeline.settings import EncoderSettings
 from prep.pipeline.supervisor import Supervisor
+from prep.readers import compression_of
 from prep.tokenizers.backends import FAST, REFERENCE, version_of
 from prep.tokenizers.probes import first_difference
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from prep.pipeline.processes import Started
     from prep.pipeline.settings import StageSettings
     from prep.pipeline.tokenizer import TokenBlock
+    from prep.sources.listing import SourceFile
     from prep.tokenizers.definition import TokenizerDefinition
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,9 @@ log = logging.getLogger(__name__)
 
 class Runner(Protocol):
     """Runs the reading and tokenizing stages over the work of a feed."""
+
+    def expect_streams(self, count: int) -> None:
+        """Start early what so many files that are read as streams will need."""
 
     def ready(self) -> Ready:
         """Wait until the backend is loaded."""
@@ -81,6 +86,7 @@ class RunnerStart:
             probes=tuple(probes),
         )
         self._started = [] if started is None else started
+        self._streams = 0
         self._encoding_json = definition.encoding_json
         self.version = ""
         self.runner: Runner = self._start()
@@ -95,6 +101,13 @@ class RunnerStart:
         if self.workers == 0:
             return InlineRunner(self._settings, self._encoding_json)
         return Supervisor(self._settings, self._encoding_json, self.workers, self.readers, self._started)
+
+    def expect_streams(self, files: Sequence[SourceFile]) -> None:
+        """Start early what the files of a source list will need that are read as streams."""
+        self._streams = sum(
+            file.format == "arrow" or compression_of(file.location) is not None for file in files
+        )
+        self.runner.expect_streams(self._streams)
 
     def confirm(self, expected: Sequence[Sequence[int]]) -> Runner:
         """Wait for the backend and compare it with the reference on the probes.
@@ -112,6 +125,7 @@ class RunnerStart:
             self.backend, self.reason = REFERENCE, problem
             self._settings = replace(self._settings, backend=REFERENCE)
             self.runner = self._start()
+            self.runner.expect_streams(self._streams)
             return self.confirm(expected)
         if problem:
             raise ConfigError(f"tokenizer.backend: {self.backend}: {problem}")

@@ -126,7 +126,7 @@ class Supervisor:
         started: list[Started],
     ) -> None:
         self._encoder = Load(encoder)
-        self._tokenizer = Payload.of([encoding_json.encode()])
+        self._tokenizer = Payload.of([[encoding_json.encode()]])
         self._max_readers = readers
         self._settings: StageSettings | None = None
         self._children: list[_Child] = []
@@ -165,6 +165,11 @@ class Supervisor:
         self._items.clear()
         self._waiting.clear()
 
+    def expect_streams(self, count: int) -> None:
+        """Start reader processes for files that will be read as streams, before their turn comes."""
+        for _ in range(min(count, self._max_readers)):
+            self._adopt(start_reader(), is_reader=True)
+
     def ready(self) -> Ready:
         """Wait for the first tokenizer to have its backend loaded."""
         while self._ready is None:
@@ -174,7 +179,7 @@ class Supervisor:
     def configure(self, settings: StageSettings) -> None:
         """Give every process its settings; comes before `results`."""
         self._settings = settings
-        workers = len(self._children)
+        workers = sum(not child.is_reader for child in self._children)
         self._window = settings.batch_bytes * (QUEUED_TASKS * workers + 2)
         for child in self._children:
             self._send(child, Configure(settings))

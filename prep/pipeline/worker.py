@@ -113,7 +113,7 @@ class _Tokenizer:
         message: TokenizedMessage | Failed
         try:
             block = self._stage.run(task.unit, payload)
-            out = Payload.of([block.documents, block.drops, block.sample_text])
+            out = Payload.of([block.documents, block.drops, [block.sample_text]])
             message = TokenizedMessage(task.number, block.results, block.sample)
         except SpanError as error:
             message = Failed(error.span, error.drop, str(error), "input")
@@ -168,7 +168,7 @@ class _Reader:
     def _read(self, request: StreamRequest) -> bool:
         """Send a stream's blocks; False when told to stop."""
         assert self._settings is not None
-        last = Span(request.file_idx, "lines", request.start, request.start, 0, 0)
+        last = Span(request.file_idx, "lines", request.start, request.start, -1, 0)
         try:
             for span, data in read_stream(request, self._settings.read, self._settings.batch_bytes):
                 if not self._has_credit():

@@ -26,13 +26,11 @@ class TextStream:
     Attributes:
         path: the file.
         offset: decompressed bytes handed out so far.
-        lines: line feeds among them.
     """
 
     def __init__(self, path: str, raw: Any, stream: Any) -> None:
         self.path = path
         self.offset = 0
-        self.lines = 0
         self._raw = raw
         self._stream = stream
 
@@ -52,11 +50,10 @@ class TextStream:
         except OSError as error:
             raise InputError(
                 f"{self.path}: damaged or incomplete compressed data near compressed byte "
-                f"{self.consumed:,}, in line {self.lines + 1:,} (after {self.offset:,} bytes of text): "
-                f"{error}. Fetch or make the file again"
+                f"{self.consumed:,}, after {self.offset:,} bytes of text: {error}. "
+                "Fetch or make the file again"
             ) from error
         self.offset += len(data)
-        self.lines += data.count(b"\n")
         return data
 
 

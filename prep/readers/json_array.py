@@ -9,7 +9,7 @@ import orjson
 
 from prep.catalog.errors import InputError
 from prep.readers.compressed import open_text
-from prep.readers.lines import BOM, READ_BYTES, LineBlock
+from prep.readers.lines import BOM, READ_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,8 +25,8 @@ def holds_array(path: str) -> bool:
     return False
 
 
-def array_blocks(path: str, first: int, block_bytes: int, max_bytes: int) -> Iterator[LineBlock]:
-    """The elements of an array from index `first` on, a line each; rows and offsets are indices.
+def array_blocks(path: str, first: int, block_bytes: int, max_bytes: int) -> Iterator[tuple[int, int, bytes]]:
+    """The elements of an array from index `first` on: first index, one behind the last, a line each.
 
     Raises:
         InputError: the file is larger than `max_bytes` or no valid JSON.
@@ -38,10 +38,10 @@ def array_blocks(path: str, first: int, block_bytes: int, max_bytes: int) -> Ite
         lines.append(_dump(elements[index]))
         size += len(lines[-1])
         if size >= block_bytes:
-            yield LineBlock(begin, begin, b"\n".join(lines))
+            yield begin, index + 1, b"\n".join(lines)
             lines, size, begin = [], 0, index + 1
     if lines:
-        yield LineBlock(begin, begin, b"\n".join(lines))
+        yield begin, len(elements), b"\n".join(lines)
 
 
 def _load(path: str, max_bytes: int) -> list[Any]:

@@ -134,18 +134,21 @@ class LineBlock(NamedTuple):
     """Consecutive whole lines of a stream, or one line that is too large to keep.
 
     Attributes:
-        row: number of the first line in the file.
         offset: decompressed byte offset of the first line.
-        data: the bytes; empty for an oversized line.
-        oversized: size of the line that was passed over, or 0.
+        size: bytes of the lines, or of the line that was passed over.
+        pieces: the bytes, to be joined; empty where a line was passed over.
         done: about how many bytes of the file itself are done with it.
     """
 
-    row: int
     offset: int
-    data: bytes
-    oversized: int = 0
-    done: int = 0
+    size: int
+    pieces: tuple[bytes | memoryview, ...]
+    done: int
+
+    @property
+    def oversized(self) -> bool:
+        """Whether this stands for a line that was passed over."""
+        return not self.pieces
 
 
 def stream_blocks(stream: TextStream, start: int, block_bytes: int, max_line: int) -> Iterator[LineBlock]:
@@ -154,32 +157,34 @@ def stream_blocks(stream: TextStream, start: int, block_bytes: int, max_line: in
     Args:
         stream: positioned at its beginning.
         start: decompressed offset of the first line wanted; what comes before is passed over.
-        block_bytes: a block ends at a line end, as soon as so many bytes are there.
+        block_bytes: how much is read at a time; a block ends at the last line end in it.
         max_line: a longer line is passed over in pieces and not kept.
 
     Raises:
         InputError: the compressed data is damaged or ends too early.
     """
     _skip(stream, start)
-    row, offset = stream.lines, start
-    buffer, searched = bytearray(), 0
-    while piece := stream.read(READ_BYTES):
-        buffer += piece
-        if len(buffer) < block_bytes:
-            continue
-        cut = buffer.rfind(b"\n", searched) + 1
+    offset, size = start, 0
+    carry: list[bytes] = []  # the beginning of a line, `size` bytes without a line feed
+    while piece := stream.read(block_bytes):
+        cut = piece.rfind(b"\n") + 1
+        if not cut:
+            carry.append(piece)
+            size += len(piece)
+            if size <= max_line:
+                continue
+            passed, piece = _pass_line(stream, size)
+            yield LineBlock(offset, passed, (), stream.consumed)
+            offset, size, carry = offset + passed + 1, 0, []
+            cut = piece.rfind(b"\n") + 1
         if cut:
-            yield LineBlock(row, offset, bytes(memoryview(buffer)[:cut]), done=stream.consumed)
-            del buffer[:cut]
-            row, offset, searched = stream.lines, offset + cut, 0
-        elif len(buffer) > max_line:
-            size, buffer = _pass_line(stream, len(buffer))
-            yield LineBlock(row, offset, b"", size, stream.consumed)
-            row, offset, searched = row + 1, offset + size + 1, 0
-        else:
-            searched = len(buffer)
-    if buffer:
-        yield LineBlock(row, offset, bytes(buffer), done=stream.consumed)
+            yield LineBlock(offset, size + cut, (*carry, memoryview(piece)[:cut]), stream.consumed)
+            offset += size + cut
+            carry = []
+        carry.append(piece[cut:])
+        size = len(piece) - cut
+    if size:
+        yield LineBlock(offset, size, tuple(carry), stream.consumed)
 
 
 def _skip(stream: TextStream, start: int) -> None:
@@ -189,11 +194,11 @@ def _skip(stream: TextStream, start: int) -> None:
             raise InputError(f"{stream.path}: ends at byte {stream.offset:,} of its text, before {start:,}")
 
 
-def _pass_line(stream: TextStream, size: int) -> tuple[int, bytearray]:
+def _pass_line(stream: TextStream, size: int) -> tuple[int, bytes]:
     """Read to the end of a line of which `size` bytes are read; returns its size and what follows."""
     while piece := stream.read(READ_BYTES):
         end = piece.find(b"\n")
         if end >= 0:
-            return size + end, bytearray(piece[end + 1 :])
+            return size + end, piece[end + 1 :]
         size += len(piece)
-    return size, bytearray()
+    return size, b""
