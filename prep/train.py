@@ -65,11 +65,11 @@ def _read(feed: Feed, options: ReadOptions, batch_bytes: int) -> Iterator[tuple[
             feed.wait(WAIT_SECONDS)
         elif isinstance(work, Unit):
             for span, file in zip(work.spans, work.files, strict=True):
-                for text in read_span(span, file, None, options).text.to_pylist():
+                for text in read_span(span, file, None, options).texts:
                     yield span.file, text
         else:
             for span, data in read_stream(work, options, batch_bytes):
                 payload = Payload.of([data])
-                for text in read_span(span, work.file, payload, options).text.to_pylist():
+                for text in read_span(span, work.file, payload, options).texts:
                     yield span.file, text
                 payload.close()

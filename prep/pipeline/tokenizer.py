@@ -10,7 +10,6 @@ import pyarrow as pa
 
 from prep.catalog.columns import fixed_array, list_array
 from prep.catalog.errors import InputError, WorkerError
-from prep.catalog.schema import byte_lengths
 from prep.pipeline.messages import SpanResult
 from prep.pipeline.reader import read_span
 from prep.readers.block import FLAG_CONTROL_TEXT, REASONS, Drop, RecordError
@@ -126,14 +125,14 @@ class TokenStage:
             drops += [(number, drop) for drop in sorted(documents.drops + filtered)]
             pieces.append(documents)
             results.append(SpanResult(span, documents.rows, len(documents)))
-        text = _joined([documents.text for documents in pieces])
-        block = self._block(text, pieces)
+        texts = pieces[0].texts if len(pieces) == 1 else [text for piece in pieces for text in piece.texts]
+        block = self._block(texts, pieces)
         sample = _choose_sample(block) if self._settings.sample else -1
-        sample_text = text[sample].as_py().encode() if sample >= 0 else b""
+        sample_text = texts[sample].encode() if sample >= 0 else b""
         return TokenBlock(tuple(results), block, _drop_batch(drops), sample, sample_text)
 
     def _mark_control_text(self, documents: Documents) -> None:
-        found = self._finder.find(documents.text)
+        found = self._finder.find(documents.texts)
         if not len(found):
             return
         documents.flags[found] |= FLAG_CONTROL_TEXT
@@ -142,12 +141,12 @@ class TokenStage:
             message = "the text spells a control token (tokenizer.control_tokens_in_text is error)"
             raise RecordError(Drop(row, "bad_text", -1, message))
 
-    def _block(self, text: pa.Array, pieces: Sequence[Documents]) -> pa.RecordBatch:
+    def _block(self, texts: list[str], pieces: Sequence[Documents]) -> pa.RecordBatch:
         settings = self._settings
-        lengths = byte_lengths(text)
+        lengths = np.concatenate([documents.text_bytes for documents in pieces])
         large = settings.large_bytes is not None and bool((lengths > settings.large_bytes).any())
         with self._turn() if large else nullcontext():
-            encoded = self._encoder.encode(text)
+            encoded = self._encoder.encode(texts)
         dtype = np.dtype(settings.layout.token_dtype)
         ids, offsets = add_boundaries(encoded, settings.boundaries, dtype)
         columns = [
@@ -201,7 +200,7 @@ def add_boundaries(
 
 def _filter(documents: Documents, settings: StageSettings) -> list[Drop]:
     """Take out what is empty, too short or too long."""
-    lengths = byte_lengths(documents.text)
+    lengths = documents.text_bytes
     reason = np.full(len(lengths), -1, np.int8)
     if settings.max_bytes is not None:
         reason[lengths > settings.max_bytes] = REASONS.index("too_long")
@@ -219,7 +218,8 @@ def _filter(documents: Documents, settings: StageSettings) -> list[Drop]:
     mask = pa.array((~out).tolist(), pa.bool_())
     documents.row = documents.row[~out]
     documents.flags = documents.flags[~out]
-    documents.text = documents.text.filter(mask)
+    documents.text_bytes = lengths[~out]
+    documents.texts = [text for text, gone in zip(documents.texts, out.tolist(), strict=True) if not gone]
     documents.ids = None if documents.ids is None else documents.ids.filter(mask)
     documents.kept = [column.filter(mask) for column in documents.kept]
     return drops
@@ -252,7 +252,7 @@ def _choose_sample(block: pa.RecordBatch) -> int:
 class ControlTextFinder:
     """Finds texts that spell a control token.
 
-    Nearly no block holds any, so a block is first searched as a whole for what the tokens begin with.
+    Nearly no text holds any, so texts are first searched for what the tokens begin with.
     """
 
     def __init__(self, tokens: Sequence[str]) -> None:
@@ -261,22 +261,16 @@ class ControlTextFinder:
         for token in self._tokens:
             groups.setdefault(token[:2], []).append(token)
         self._needles = [_common_prefix(group) for group in groups.values()]
-        self._needle_bytes = [needle.encode() for needle in self._needles]
 
-    def find(self, texts: pa.Array) -> NDArray[np.int64]:
+    def find(self, texts: Sequence[str]) -> NDArray[np.int64]:
         """Indices of the texts that spell a control token, ascending."""
-        buffer = texts.buffers()[2]
-        if buffer is None or not self._needles:
-            return np.zeros(0, np.int64)
-        data = buffer.to_pybytes()
-        if not any(needle in data for needle in self._needle_bytes):
-            return np.zeros(0, np.int64)
-        return np.array([i for i, text in enumerate(texts.to_pylist()) if self._is_in(text)], np.int64)
+        found: set[int] = set()
+        for needle in self._needles:
+            found.update(index for index, text in enumerate(texts) if needle in text)
+        return np.array(sorted(index for index in found if self._spells(texts[index])), np.int64)
 
-    def _is_in(self, text: str) -> bool:
-        return any(needle in text for needle in self._needles) and any(
-            token in text for token in self._tokens
-        )
+    def _spells(self, text: str) -> bool:
+        return any(token in text for token in self._tokens)
 
 
 def _common_prefix(tokens: Sequence[str]) -> str:

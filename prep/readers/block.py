@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from prep.catalog.errors import InputError
+from prep.catalog.schema import byte_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -103,7 +104,9 @@ class Documents:
     Attributes:
         rows: how many rows or physical lines the span holds, documents or not.
         row: row of each document in the span, int64 of shape (documents,), ascending.
-        text: the texts, valid UTF-8 without nulls.
+        texts: the texts, without lone surrogates. Every encoder takes Python strings, so that is what
+            readers make.
+        text_bytes: length of each text in UTF-8, int64 of shape (documents,).
         ids: the ids as strings, null where missing; None without `id_field`.
         kept: the kept fields in the order of the options.
         drops: records that were left out by a fault.
@@ -112,7 +115,8 @@ class Documents:
 
     rows: int
     row: NDArray[np.int64]
-    text: pa.Array
+    texts: list[str]
+    text_bytes: NDArray[np.int64]
     ids: pa.Array | None = None
     kept: list[pa.Array] = field(default_factory=list)
     drops: list[Drop] = field(default_factory=list)
@@ -124,6 +128,10 @@ class Documents:
 
     def __len__(self) -> int:
         return len(self.row)
+
+    @property
+    def text(self) -> pa.Array:
+        return pa.array(self.texts, pa.string())
 
 
 class Collector:
@@ -165,12 +173,23 @@ class Collector:
         return Documents(
             rows=rows,
             row=np.array(self._rows, np.int64),
-            text=pa.array(self._texts, pa.string()),
+            texts=self._texts,
+            text_bytes=utf8_lengths(self._texts),
             ids=None if options.id_field is None else pa.array(self._ids, pa.string()),
             kept=[pa.array(values, kind) for values, (_, kind) in zip(self._kept, options.kept, strict=True)],
             drops=self._drops,
             flags=np.array(self._flags, np.uint8),
         )
+
+
+def utf8_lengths(texts: Sequence[str]) -> NDArray[np.int64]:
+    """The length of each text in UTF-8: int64 of shape (len(texts),)."""
+    lengths = np.array([len(text) for text in texts], np.int64)
+    wide = [index for index, text in enumerate(texts) if not text.isascii()]
+    if wide:
+        # Arrow has Python keep the UTF-8 form inside each string, where the encoders find it again.
+        lengths[wide] = byte_lengths(pa.array([texts[index] for index in wide], pa.string()))
+    return lengths
 
 
 def repair_surrogates(text: str) -> str | None:

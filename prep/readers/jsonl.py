@@ -21,6 +21,7 @@ from prep.readers.block import (
     Documents,
     ReadOptions,
     repair_surrogates,
+    utf8_lengths,
 )
 from prep.readers.lines import OversizedLine, placed_lines, without_bom
 
@@ -52,16 +53,15 @@ def _sweep(lines: Sequence[Any], options: ReadOptions) -> Documents | None:
     loads = orjson.loads
     try:
         records = [loads(line) for line in lines]
-        text = pa.array([record[options.text_field] for record in records], pa.string())
+        texts = [record[options.text_field] for record in records]
+        text_bytes = utf8_lengths(texts)
         ids = None
         if options.id_field is not None:
             ids = _swept_column(records, options.id_field, pa.string())
         kept = [_swept_column(records, name, kind) for name, kind in options.kept]
     except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException):
         return None
-    if text.null_count:
-        return None
-    return Documents(len(lines), np.arange(len(lines), dtype=np.int64), text, ids, kept)
+    return Documents(len(lines), np.arange(len(lines), dtype=np.int64), texts, text_bytes, ids, kept)
 
 
 def _swept_column(records: Sequence[dict[str, Any]], name: str, kind: pa.DataType) -> pa.Array:

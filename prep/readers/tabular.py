@@ -70,19 +70,16 @@ def documents_of(path: str, table: pa.Table, options: ReadOptions) -> Documents:
     text = plain(table.column(options.text_field))
     ids = None if options.id_field is None else _as_strings(plain(table.column(options.id_field)))
     kept = [_as_kept(path, name, plain(table.column(name)), kind) for name, kind in options.kept]
-    if text.null_count == 0 and _is_sound(text, options):
-        return Documents(table.num_rows, np.arange(table.num_rows, dtype=np.int64), text, ids, kept)
+    lengths = byte_lengths(text)
+    if text.null_count == 0 and not (lengths > options.max_record_bytes).any():
+        try:
+            texts = text.to_pylist()
+        except UnicodeDecodeError:
+            pass  # one of them is not UTF-8, and the policies say what becomes of it
+        else:
+            rows = np.arange(table.num_rows, dtype=np.int64)
+            return Documents(table.num_rows, rows, texts, lengths, ids, kept)
     return _row_by_row(text, ids, kept, options)
-
-
-def _is_sound(text: pa.Array, options: ReadOptions) -> bool:
-    if len(text) and int(byte_lengths(text).max()) > options.max_record_bytes:
-        return False
-    try:
-        text.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
 
 
 def _row_by_row(

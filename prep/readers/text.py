@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from prep.readers.block import FLAG_INVALID_UTF8, Collector, Documents, ReadOptions
+from prep.readers.block import FLAG_INVALID_UTF8, Collector, Documents, ReadOptions, utf8_lengths
 from prep.readers.compressed import open_text
 from prep.readers.lines import BOM, READ_BYTES, OversizedLine, placed_lines, without_bom
 
@@ -46,7 +46,7 @@ def parse_lines(lines: Sequence[Any], offset: int | None, options: ReadOptions) 
     rows = np.arange(len(lines), dtype=np.int64)
     ids = None if options.id_field is None else pa.nulls(len(lines), pa.string())
     kept = [pa.nulls(len(lines), kind) for _, kind in options.kept]
-    return Documents(len(lines), rows, pa.array(texts, pa.string()), ids, kept)
+    return Documents(len(lines), rows, texts, utf8_lengths(texts), ids, kept)
 
 
 def _parse_singly(lines: Sequence[Any], offset: int | None, options: ReadOptions) -> Documents:

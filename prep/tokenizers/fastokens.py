@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from prep.catalog.errors import ConfigError, WorkerError
-from prep.tokenizers.protocol import Encoded
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from prep.tokenizers.protocol import Encoded, Texts, as_strings
 
 
 class FastokensEncoder:
@@ -38,11 +34,11 @@ class FastokensEncoder:
             raise ConfigError(f"fastokens does not support this tokenizer: {error}") from error
         self._as_text = not match_control_tokens
 
-    def encode(self, texts: pa.Array) -> Encoded:
-        """The ids of an Arrow string array without nulls."""
+    def encode(self, texts: Texts) -> Encoded:
+        """The ids of several texts."""
         try:
             ids, offsets = self._tokenizer.encode_batch_flat(
-                texts.to_pylist(), add_special_tokens=False, split_special_tokens=self._as_text
+                as_strings(texts), add_special_tokens=False, split_special_tokens=self._as_text
             )
         except Exception as error:
             raise WorkerError(f"fastokens failed: {error}") from error

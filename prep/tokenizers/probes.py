@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -83,7 +81,7 @@ def probe_strings(control_tokens: Sequence[str]) -> list[str]:
 
 def probe_ids(encoder: Encoder, probes: Sequence[str]) -> list[list[int]]:
     """The ids that a backend gives to each probe."""
-    encoded = encoder.encode(pa.array(probes, pa.string()))
+    encoded = encoder.encode(list(probes))
     return [
         encoded.ids[start:stop].tolist()
         for start, stop in zip(encoded.offsets[:-1].tolist(), encoded.offsets[1:].tolist(), strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +22,15 @@ class Encoded(NamedTuple):
     offsets: NDArray[np.int64]
 
 
+Texts: TypeAlias = "pa.Array | list[str]"
+"""Texts as an Arrow string array without nulls, or as Python strings."""
+
+
+def as_strings(texts: Texts) -> list[str]:
+    """What the libraries behind the backends take."""
+    return texts if isinstance(texts, list) else list(texts.to_pylist())
+
+
 class Encoder(Protocol):
     """Encodes texts; equal texts give equal ids in every backend, call and process.
 
@@ -32,5 +41,5 @@ class Encoder(Protocol):
     def name(self) -> str:
         """The backend's name in the configuration."""
 
-    def encode(self, texts: pa.Array) -> Encoded:
-        """The ids of an Arrow string array without nulls."""
+    def encode(self, texts: Texts) -> Encoded:
+        """The ids of several texts."""

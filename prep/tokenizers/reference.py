@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from prep.catalog.errors import ConfigError, WorkerError
-from prep.catalog.schema import byte_lengths
-from prep.tokenizers.protocol import Encoded
+from prep.tokenizers.protocol import Encoded, Texts, as_strings
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from collections.abc import Iterator
+
     from tokenizers import Encoding, Tokenizer
 
-CALL_BYTES = 256 << 10
-"""Text a call; the library needs about 120 bytes for each of them."""
+CALL_CHARACTERS = 256 << 10
+"""Text a call; the library needs more than a hundred bytes for each of them."""
 
 
 class ReferenceEncoder:
@@ -50,13 +50,12 @@ class ReferenceEncoder:
         """Set whether text that spells a control token becomes that token."""
         self._tokenizer.encode_special_tokens = not match
 
-    def encode(self, texts: pa.Array) -> Encoded:
-        """The ids of an Arrow string array without nulls."""
+    def encode(self, texts: Texts) -> Encoded:
+        """The ids of several texts."""
         counts: list[int] = []
         pieces: list[np.ndarray] = [np.zeros(0, np.uint32)]
-        for part in _parts(texts):
-            encodings = self._encode_batch(part.to_pylist())
-            ids = [encoding.ids for encoding in encodings]
+        for part in _parts(as_strings(texts)):
+            ids = [encoding.ids for encoding in self._encode_batch(part)]
             counts += map(len, ids)
             pieces.append(np.fromiter(chain.from_iterable(ids), np.uint32, sum(map(len, ids))))
         offsets = np.zeros(len(texts) + 1, np.int64)
@@ -74,13 +73,13 @@ class ReferenceEncoder:
         return str(self._tokenizer.decode(ids, skip_special_tokens=False))
 
 
-def _parts(texts: pa.Array) -> list[pa.Array]:
-    """Slices of about CALL_BYTES of text, or of one text."""
-    ends = np.cumsum(byte_lengths(texts))
-    parts, start = [], 0
-    while start < len(texts):
-        base = int(ends[start - 1]) if start else 0
-        stop = max(start + 1, int(np.searchsorted(ends, base + CALL_BYTES, side="right")))
-        parts.append(texts.slice(start, stop - start))
-        start = stop
-    return parts
+def _parts(texts: list[str]) -> Iterator[list[str]]:
+    """Slices of about CALL_CHARACTERS, or of one text."""
+    start, size = 0, 0
+    for stop, text in enumerate(texts):
+        if size and size + len(text) > CALL_CHARACTERS:
+            yield texts[start:stop]
+            start, size = stop, 0
+        size += len(text)
+    if start < len(texts):
+        yield texts[start:]
