@@ -62,10 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.command is None:
         parser.print_help()
         return 2
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING if getattr(options, "quiet", False) else logging.INFO)
     logging.basicConfig(
-        level=logging.WARNING if getattr(options, "quiet", False) else logging.INFO,
-        format="%(asctime)s %(levelname)s %(message)s",
-        stream=sys.stderr,
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler]
     )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)

@@ -38,6 +38,8 @@ class Summary:
         tokenizer: the tokenizer's fingerprint.
         resumed_shards: shards that earlier runs had committed.
         backend: name and version, and why it was taken; empty if nothing was done.
+        checked_documents, lossy_documents: sampled documents that were compared with the reference in this
+            run, and those of them whose text does not come back from their ids.
     """
 
     name: str
@@ -55,6 +57,8 @@ class Summary:
     seconds: float = 0.0
     resumed_shards: int = 0
     backend: str = ""
+    checked_documents: int = 0
+    lossy_documents: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""

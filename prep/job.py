@@ -7,6 +7,7 @@ long to load theirs.
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import platform
 import shutil
@@ -82,13 +83,30 @@ def run_job(
 
             summary = finished_summary(config, folder)
         else:
-            with started_tokenizers(worker_count(config.processing)) as started:
+            with started_tokenizers(worker_count(config.processing)) as started, _run_log(folder):
                 from prep.run import JobRun  # noqa: PLC0415
 
                 run = JobRun(config, folder, started=started, verify_all=verify_all, on_progress=on_progress)
                 summary = run.run()
         summary.seconds = time.monotonic() - began
         return summary
+
+
+@contextmanager
+def _run_log(folder: Path) -> Iterator[None]:
+    """Write what is logged to the job folder too, one run after the other."""
+    handler = logging.FileHandler(folder / JOB_FOLDER / "run.log", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("prep")
+    logger.addHandler(handler)
+    try:
+        yield
+    except BaseException as error:
+        logger.info("ended by %s: %s", type(error).__name__, error)
+        raise
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
 
 
 def output_folder(config: JobConfig) -> Path:

@@ -77,7 +77,6 @@ class Resolved:
             min_bytes=processing.min_document_bytes,
             max_bytes=processing.max_document_bytes,
             batch_bytes=processing.batch_bytes,
-            sample=not is_reference,
             large_bytes=LARGE_DOCUMENT if is_reference else None,
         )
 

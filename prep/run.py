@@ -21,7 +21,7 @@ from prep.finish import Summary, stored_definition, summarize, write_catalog
 from prep.identity import JobRecord, refuse_changes, refuse_other_ids, refuse_source_changes
 from prep.job import Progress
 from prep.journal import Journal
-from prep.pipeline.check import EncoderContradictedError
+from prep.pipeline.check import EncoderContradictedError, SampleCheck
 from prep.pipeline.messages import Position
 from prep.pipeline.runner import RunnerStart
 from prep.pipeline.stream import BlockStream
@@ -101,7 +101,7 @@ class JobRun:
             runner.configure(resolved.settings(start.backend))
             resumed = len(entries)
             try:
-                self._write_shards(resolved, runner, entries)
+                check = self._write_shards(resolved, runner, entries)
             except EncoderContradictedError:
                 self._write_record(resolved, backend, refused_backends=[start.backend])
                 raise
@@ -109,6 +109,11 @@ class JobRun:
         shutil.rmtree(self._scratch, ignore_errors=True)
         summary = summarize(self._folder, header, worked=True)
         summary.resumed_shards, summary.backend = resumed, backend
+        if check is not None:
+            summary.checked_documents, summary.lossy_documents = (
+                check.checked_documents,
+                check.lossy_documents,
+            )
         return summary
 
     def _definition(self, files: Sequence[SourceFile] | None) -> TokenizerDefinition:
@@ -171,12 +176,12 @@ class JobRun:
             }
         )
 
-    def _write_shards(self, resolved: Resolved, runner: Runner, entries: list[Entry]) -> None:
+    def _write_shards(self, resolved: Resolved, runner: Runner, entries: list[Entry]) -> SampleCheck | None:
         """Write what is not committed; appends to `entries` what is committed now."""
         end = Position(file=len(resolved.files))
         begin = entries[-1].position if entries else Position()
         if begin.file >= end.file:
-            return
+            return None
         if entries:
             log.info(
                 "continuing after %d committed shards, at %s, row %d",
@@ -210,6 +215,7 @@ class JobRun:
             entries += writer.committed
             if not entries:
                 raise InputError(_nothing(resolved, writer))
+            return stream.check
 
 
 def _nothing(resolved: Resolved, writer: Writer) -> str:

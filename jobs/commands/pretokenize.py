@@ -112,6 +112,8 @@ def _summary_lines(summary: Summary) -> list[str]:
     if summary.worked:
         rows.append(("time", f"{summary.seconds:.1f} s"))
         rows.append(("backend", summary.backend))
+        lossy = f", {summary.lossy_documents:,} of them normalised by it" if summary.lossy_documents else ""
+        rows.append(("checked", f"{summary.checked_documents:,} documents against the reference{lossy}"))
     state = "done" if summary.worked else "finished before, nothing to do"
     return [
         f"{summary.name}: {state}",

@@ -39,7 +39,6 @@ class StageSettings:
         on_empty: "skip" or "keep".
         min_bytes, max_bytes: length limits of a document's text.
         batch_bytes: about the size of a block.
-        sample: whether blocks carry a sample for the check against the reference.
         large_bytes: documents above this size are encoded one at a time; None: no such limit.
     """
 
@@ -52,5 +51,4 @@ class StageSettings:
     min_bytes: int = 0
     max_bytes: int | None = None
     batch_bytes: int = 4 << 20
-    sample: bool = False
     large_bytes: int | None = None

@@ -127,7 +127,7 @@ class TokenStage:
             results.append(SpanResult(span, documents.rows, len(documents)))
         texts = pieces[0].texts if len(pieces) == 1 else [text for piece in pieces for text in piece.texts]
         block = self._block(texts, pieces)
-        sample = _choose_sample(block) if self._settings.sample else -1
+        sample = _choose_sample(block)
         sample_text = texts[sample].encode() if sample >= 0 else b""
         return TokenBlock(tuple(results), block, _drop_batch(drops), sample, sample_text)
 

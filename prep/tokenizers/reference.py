@@ -68,6 +68,10 @@ class ReferenceEncoder:
         except Exception as error:
             raise WorkerError(f"the tokenizers library failed: {error}") from error
 
+    def gives_back(self, text: str, ids: list[int]) -> bool:
+        """Whether decoding the ids gives the text, so that nothing was normalised away."""
+        return self.decode(ids) == text
+
     def decode(self, ids: list[int]) -> str:
         """The text of ids, control tokens included."""
         return str(self._tokenizer.decode(ids, skip_special_tokens=False))
