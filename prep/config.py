@@ -24,6 +24,7 @@ from pydantic import (
 
 from prep.catalog.errors import ConfigError
 from prep.catalog.names import RESERVED_COLUMNS
+from prep.sources.locations import public_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -211,6 +212,7 @@ class JobConfig(Section):
     def printable(self) -> dict[str, Any]:
         """The resolved configuration with whatever may be secret hidden."""
         shown = self.model_dump(mode="json")
+        shown["source"]["paths"] = [public_location(path) for path in self.source.paths]
         if shown["source"]["storage_options"]:
             shown["source"]["storage_options"] = dict.fromkeys(shown["source"]["storage_options"], "***")
         return shown

@@ -56,7 +56,7 @@ def _stages(config: JobConfig, files: Sequence[SourceFile]) -> dict[str, str]:
     workers = worker_count(processing)
     readers = default_readers(workers) if processing.readers == "auto" else processing.readers
     remote = sum(not file.is_local for file in files)
-    streams = sum(file.format == "arrow" or compression_of(file.location) is not None for file in files)
+    streams = sum(file.format == "arrow" or compression_of(file.name) is not None for file in files)
     memory = available_memory()
     bound = f", memory limit {memory:,} bytes" if memory else ""
     backend, reason = first_choice(config.tokenizer.backend, ())

@@ -14,6 +14,7 @@ from prep.catalog.commit import atomic_write
 from prep.catalog.errors import IntegrityError, RefusedError
 from prep.catalog.fingerprint import fingerprint
 from prep.catalog.names import JOB_FOLDER
+from prep.sources.locations import public_location
 from prep.tokenizers.probes import first_difference
 
 if TYPE_CHECKING:
@@ -173,5 +174,5 @@ class JobRecord:
     def write_sources(self, files: Sequence[SourceFile]) -> None:
         with atomic_write(self._sources) as stream:
             for file in files:
-                entry = file._asdict()
+                entry = {**file._asdict(), "location": public_location(file.location)}
                 stream.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")

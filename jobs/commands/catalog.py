@@ -33,11 +33,12 @@ def run_show(options: argparse.Namespace) -> int:
     from prep.catalog.catalog import Catalog
 
     catalog = Catalog.open(options.path)
-    shards = catalog.shards().to_pylist()
     if options.json:
-        print(json.dumps({"header": catalog.header, "shards": shards}, indent=1))
+        print(json.dumps({"header": catalog.header, "shards": catalog.shards().to_pylist()}, indent=1))
         return 0
-    print("\n".join([*_totals(catalog.header), "", *_histogram(shards), "", *_shard_table(shards)]))
+    shards = catalog.shards(["path", "num_documents", "num_tokens", "text_bytes", "file_bytes"])
+    shown = _shard_table(shards.slice(0, SHOWN_SHARDS).to_pylist(), shards.num_rows)
+    print("\n".join([*_totals(catalog.header), "", *_histogram(catalog.length_histogram()), "", *shown]))
     return 0
 
 
@@ -98,9 +99,8 @@ def _totals(header: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _histogram(shards: Sequence[Mapping[str, Any]]) -> list[str]:
+def _histogram(bins: Sequence[int]) -> list[str]:
     """Document lengths in powers of two, drawn."""
-    bins = [sum(column) for column in zip(*(shard["length_histogram"] for shard in shards), strict=True)]
     filled = [number for number, count in enumerate(bins) if count]
     lines = ["tokens a document"]
     for number in range(min(filled, default=0), max(filled, default=-1) + 1):
@@ -110,13 +110,13 @@ def _histogram(shards: Sequence[Mapping[str, Any]]) -> list[str]:
     return lines
 
 
-def _shard_table(shards: Sequence[Mapping[str, Any]]) -> list[str]:
+def _shard_table(shards: Sequence[Mapping[str, Any]], total: int) -> list[str]:
     lines = [f"{'shard':<40} {'documents':>13} {'tokens':>16} {'text bytes':>16} {'file bytes':>16}"]
     lines += [
         f"{shard['path']:<40} {shard['num_documents']:>13,} {shard['num_tokens']:>16,} "
         f"{shard['text_bytes']:>16,} {shard['file_bytes']:>16,}"
-        for shard in shards[:SHOWN_SHARDS]
+        for shard in shards
     ]
-    if len(shards) > SHOWN_SHARDS:
-        lines.append(f"... and {len(shards) - SHOWN_SHARDS:,} more (--json lists all)")
+    if total > len(shards):
+        lines.append(f"... and {total - len(shards):,} more (--json lists all)")
     return lines

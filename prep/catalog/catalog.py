@@ -15,7 +15,7 @@ import xxhash
 from prep.catalog.commit import atomic_write
 from prep.catalog.errors import InputError, IntegrityError
 from prep.catalog.names import HEADER, JOB_FOLDER, SHARDS, SOURCES
-from prep.catalog.schema import FORMAT_VERSION, SHARD_TABLE, SOURCE_TABLE
+from prep.catalog.schema import FORMAT_VERSION, HISTOGRAM_BINS, SHARD_TABLE, SOURCE_TABLE
 from prep.catalog.shard import ShardFile
 
 if TYPE_CHECKING:
@@ -116,6 +116,11 @@ class Catalog:
             return pq.read_table(path, columns=None if columns is None else list(columns))
         except (OSError, pa.ArrowInvalid) as error:
             raise IntegrityError(f"{path}: cannot be read: {error}") from error
+
+    def length_histogram(self) -> list[int]:
+        """Documents by binary length over all shards; see `schema.HISTOGRAM_BINS`."""
+        counts = self.shards(["length_histogram"]).column("length_histogram").combine_chunks().flatten()
+        return [int(count) for count in counts.to_numpy().reshape(-1, HISTOGRAM_BINS).sum(axis=0)]
 
     def locate(self, document: int) -> tuple[int, int]:
         """The shard and row of a document of the whole catalog.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from prep.catalog.errors import InputError, StoreError, TokenloomError
 from prep.pipeline.messages import DownloaderMessage
 from prep.readers import COMPRESSIONS, compression_of
+from prep.sources.locations import public_location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from prep.sources.listing import SourceFile
 
 CHUNK_BYTES = 1 << 20
+CLOSE_SECONDS = 2.0
 
 
 class Downloader:
@@ -90,7 +92,7 @@ class Downloader:
             self._closing = True
             self._changed.notify_all()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(CLOSE_SECONDS)  # a transfer that hangs ends with the process
         for file_idx in list(self._ready):
             self.release(file_idx)
 
@@ -116,7 +118,9 @@ class Downloader:
 
     def _fetch(self, file_idx: int) -> str:
         source = self._files[file_idx]
-        suffix = next((end for end in COMPRESSIONS if end == compression_of(source.location)), "")
+        suffix = next(
+            (end for end in COMPRESSIONS if end == compression_of(public_location(source.location))), ""
+        )
         target = self._folder / f"download-{file_idx:06}{suffix}"
         received = 0
         try:
@@ -130,13 +134,11 @@ class Downloader:
             target.unlink(missing_ok=True)
             if error.filename == str(target):
                 raise StoreError(f"{target}: cannot write: {error.strerror}") from error
-            raise InputError(
-                f"{source.location}: transfer failed after {received:,} bytes: {error}"
-            ) from error
+            raise InputError(f"{source.name}: transfer failed after {received:,} bytes: {error}") from error
         if received != source.size and not self._closing:
             target.unlink(missing_ok=True)
             raise InputError(
-                f"{source.location}: transfer mismatch: expected {source.size:,} bytes as listed, "
+                f"{source.name}: transfer mismatch: expected {source.size:,} bytes as listed, "
                 f"received {received:,}"
             )
         return str(target)

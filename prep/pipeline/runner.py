@@ -104,9 +104,7 @@ class RunnerStart:
 
     def expect_streams(self, files: Sequence[SourceFile]) -> None:
         """Start early what the files of a source list will need that are read as streams."""
-        self._streams = sum(
-            file.format == "arrow" or compression_of(file.location) is not None for file in files
-        )
+        self._streams = sum(file.format == "arrow" or compression_of(file.name) is not None for file in files)
         self.runner.expect_streams(self._streams)
 
     def confirm(self, expected: Sequence[Sequence[int]]) -> Runner:

@@ -8,6 +8,7 @@ keys hashed from the seed.
 from __future__ import annotations
 
 import glob
+import os
 import posixpath
 import struct
 import sysconfig
@@ -18,6 +19,7 @@ import xxhash
 
 from prep.catalog.errors import InputError
 from prep.readers import SUFFIXES, format_of
+from prep.sources.locations import public_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -59,17 +61,17 @@ def list_sources(config: JobConfig) -> list[SourceFile]:
     for pattern in config.source.paths:
         for location, size, modified in _expand(pattern, config.source.storage_options):
             found.setdefault(location, (size, modified))
-    root = _common_root(found)
+    root = _common_root(map(public_location, found))
     files = []
     for location, (size, modified) in found.items():
-        kind = config.source.format
-        resolved = format_of(location) if kind == "auto" else kind
+        shown, kind = public_location(location), config.source.format
+        resolved = format_of(shown) if kind == "auto" else kind
         if resolved is None:
             raise InputError(
-                f"{location}: source.format is auto, and the suffix tells no format. Known suffixes: "
+                f"{shown}: source.format is auto, and the suffix tells no format. Known suffixes: "
                 f"{', '.join(SUFFIXES)} (text kinds also with .gz or .zst); or set source.format"
             )
-        files.append(SourceFile(location[len(root) :], size, location, resolved, modified))
+        files.append(SourceFile(shown[len(root) :], size, location, resolved, modified))
     if config.processing.shuffle.files:
         files = _shuffled(files, config.processing.shuffle.seed)
     return files
@@ -82,12 +84,14 @@ def _expand(pattern: str, options: dict[str, Any]) -> Iterable[tuple[str, int, s
         InputError: nothing matches, it is a folder, or it cannot be listed.
     """
     pattern = pattern.replace("{stdlib}", sysconfig.get_path("stdlib")).removeprefix("file://")
+    shown = public_location(pattern)
     try:
         found = list(_list_remote(pattern, options) if "://" in pattern else _list_local(pattern))
     except (OSError, ValueError, ImportError) as error:
-        raise InputError(f"{pattern}: source.paths: cannot be listed: {error}") from error
+        reason = str(error).replace(pattern, shown)
+        raise InputError(f"{shown}: source.paths: cannot be listed: {reason}") from None
     if not found:
-        raise InputError(f"{pattern}: source.paths: no file matches")
+        raise InputError(f"{shown}: source.paths: no file matches")
     return sorted(found)
 
 
@@ -97,7 +101,7 @@ def _list_local(pattern: str) -> Iterable[tuple[str, int, str]]:
         path = Path(match)
         if path.is_file():
             status = path.stat()
-            yield match, status.st_size, str(status.st_mtime_ns)
+            yield os.path.abspath(match), status.st_size, str(status.st_mtime_ns)
         elif path.is_dir() and not _is_glob(pattern):
             raise InputError(f"{pattern}: source.paths: this is a folder; give a glob such as {path / '*'}")
 
@@ -121,7 +125,7 @@ def _list_remote(pattern: str, options: dict[str, Any]) -> Iterable[tuple[str, i
 
 
 def _is_glob(pattern: str) -> bool:
-    return any(character in pattern for character in GLOB_CHARACTERS)
+    return any(character in public_location(pattern) for character in GLOB_CHARACTERS)
 
 
 def _common_root(locations: Iterable[str]) -> str:
