@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -18,6 +19,7 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainValidator,
+    Strict,
     ValidationError,
     model_validator,
 )
@@ -41,17 +43,20 @@ UNITS = {
     "gib": 2**30,
     "tib": 2**40,
 }
+SIZE_EXPECTED = "expected bytes as a number or with a unit B, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
 MAX_RECORD_LIMIT = 2**30
 MAX_BATCH_LIMIT = 2**28
 
 
 def parse_size(value: Any) -> Any:
     """Bytes from a number or a text such as "256MB" (powers of ten) or "8MiB" (powers of two)."""
-    if not isinstance(value, str):
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise ValueError(SIZE_EXPECTED)  # noqa: TRY004 - pydantic reports ValueError
+    if isinstance(value, int):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
     if not match or match[2].lower() not in UNITS:
-        raise ValueError("expected bytes as a number or with a unit B, KB, MB, GB, TB, KiB, MiB, GiB, TiB")
+        raise ValueError(SIZE_EXPECTED)
     return round(float(match[1]) * UNITS[match[2].lower()])
 
 
@@ -120,7 +125,7 @@ class SourceConfig(Section):
 class TrainConfig(Section):
     """A byte-level BPE made from the job's own text before it is tokenized."""
 
-    vocab_size: int = Field(default=8192, ge=257, le=1_000_000)
+    vocab_size: Annotated[int, Strict()] = Field(default=8192, ge=257, le=1_000_000)
     max_bytes: Size = Field(default=32_000_000, gt=0)
     """How much text to look at, from the first file on."""
     eos_token: str = "<|endoftext|>"
@@ -155,9 +160,9 @@ class ShuffleConfig(Section):
 
     files: bool = False
     documents: Literal["none", "block"] = "none"
-    block_documents: int = Field(default=65_536, ge=1)
+    block_documents: Annotated[int, Strict()] = Field(default=65_536, ge=1)
     block_bytes: Size = Field(default=64_000_000, ge=1)
-    seed: int = Field(default=0, ge=0, lt=2**63)
+    seed: Annotated[int, Strict()] = Field(default=0, ge=0, lt=2**63)
 
 
 class ProcessingConfig(Section):
@@ -184,7 +189,7 @@ class ProcessingConfig(Section):
 class OutputConfig(Section):
     """Where the shards go and what they look like."""
 
-    path: str
+    path: str = Field(min_length=1)
     shard_size: Size = Field(default=256 * 10**6, ge=1024, le=8 * 2**30)
     compression: Literal["none", "zstd"] = "none"
     dtype: Literal["auto", "uint16", "uint32"] = "auto"
@@ -224,7 +229,11 @@ class _StrictLoader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=deep)
+            key = self.construct_object(key_node, deep=True)
+            if not isinstance(key, Hashable):
+                raise yaml.constructor.ConstructorError(
+                    None, None, "a key is no plain value", key_node.start_mark
+                )
             if key in seen:
                 raise yaml.constructor.ConstructorError(
                     None, None, f"the key {key!r} is given twice", key_node.start_mark

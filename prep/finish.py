@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from prep.catalog.catalog import write_header, write_tables
+from prep.catalog.catalog import TOTALS, write_header, write_tables
+from prep.catalog.errors import ConfigError, IntegrityError
 from prep.catalog.fingerprint import fingerprint
 from prep.catalog.names import JOB_FOLDER, TOKENIZER
 from prep.catalog.schema import SOURCE_TABLE
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
     from prep.journal import Entry
     from prep.resolve import Resolved
-
-TOTALS = ("num_documents", "num_tokens", "text_bytes", "file_bytes", "bos_added", "eos_added")
 
 
 @dataclass
@@ -84,8 +83,10 @@ def summarize(folder: Path, header: Mapping[str, Any], *, worked: bool) -> Summa
     )
 
 
-def write_catalog(folder: Path, resolved: Resolved, entries: Sequence[Entry]) -> dict[str, Any]:
-    """Write the tables and, last, the header."""
+def write_catalog(
+    folder: Path, resolved: Resolved, entries: Sequence[Entry], scratch: Path
+) -> dict[str, Any]:
+    """Write the tables and, last, the header; `scratch` is for temporary files."""
     sources, ledger = _sources(resolved, entries), _ledger(entries)
     totals = {name: sum(entry.row[name] for entry in entries) for name in TOTALS}
     header: dict[str, Any] = {
@@ -106,8 +107,8 @@ def write_catalog(folder: Path, resolved: Resolved, entries: Sequence[Entry]) ->
         "ledger": ledger,
         "tokenloom_version": version("tokenloom"),
     }
-    header["checksums"] = write_tables(folder, [entry.row for entry in entries], sources)
-    write_header(folder, header)
+    header["checksums"] = write_tables(folder, [entry.row for entry in entries], sources, scratch)
+    write_header(folder, header, scratch)
     return header
 
 
@@ -141,10 +142,14 @@ def _ledger(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def stored_definition(folder: Path) -> TokenizerDefinition:
-    """The tokenizer that lies beside a catalog."""
-    settings = folder / JOB_FOLDER / SETTINGS
-    return TokenizerDefinition.from_bytes(
-        (folder / TOKENIZER).read_bytes(),
-        settings.read_bytes() if settings.exists() else None,
-        str(folder / TOKENIZER),
-    )
+    """The tokenizer that lies beside a catalog.
+
+    Raises:
+        IntegrityError: it is missing or damaged.
+    """
+    file, settings = folder / TOKENIZER, folder / JOB_FOLDER / SETTINGS
+    try:
+        beside = settings.read_bytes() if settings.exists() else None
+        return TokenizerDefinition.from_bytes(file.read_bytes(), beside, str(file))
+    except (OSError, ConfigError) as error:
+        raise IntegrityError(f"{file}: the catalog's tokenizer cannot be read: {error}") from error

@@ -14,6 +14,7 @@ from prep.catalog.commit import atomic_write
 from prep.catalog.errors import IntegrityError, RefusedError
 from prep.catalog.fingerprint import fingerprint
 from prep.catalog.names import JOB_FOLDER
+from prep.catalog.schema import type_name
 from prep.sources.locations import public_location
 from prep.tokenizers.probes import first_difference
 
@@ -54,7 +55,7 @@ def identity_of(
         "source.format": source.format,
         "source.text_field": source.text_field,
         "source.id_field": source.id_field,
-        "source.keep_fields": {name: str(kind) for name, kind in layout.kept},
+        "source.keep_fields": [[name, type_name(kind)] for name, kind in layout.kept],
         "source.text_mode": source.text_mode,
         "tokenizer": tokenizer,
         "tokenizer.train": config.tokenizer.train.model_dump() if config.tokenizer.train else None,
@@ -147,6 +148,7 @@ class JobRecord:
     """`_job/job.json` and `_job/sources.jsonl`: what a job began with."""
 
     def __init__(self, folder: Path) -> None:
+        self._scratch = folder / JOB_FOLDER / "tmp"
         self._job = folder / JOB_FOLDER / "job.json"
         self._sources = folder / JOB_FOLDER / "sources.jsonl"
 
@@ -156,11 +158,11 @@ class JobRecord:
     def read(self) -> dict[str, Any]:
         try:
             return dict(json.loads(self._job.read_bytes()))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, TypeError) as error:
             raise IntegrityError(f"{self._job}: cannot be read: {error}; use --restart") from error
 
     def write(self, record: Mapping[str, Any]) -> None:
-        with atomic_write(self._job) as stream:
+        with atomic_write(self._job, scratch=self._scratch) as stream:
             stream.write(json.dumps(record, indent=1, sort_keys=True).encode() + b"\n")
 
     def read_sources(self) -> list[list[Any]]:
@@ -168,11 +170,11 @@ class JobRecord:
         try:
             lines = self._sources.read_bytes().splitlines()
             return [[entry["name"], entry["size"]] for entry in map(json.loads, lines)]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"{self._sources}: cannot be read: {error}; use --restart") from error
 
     def write_sources(self, files: Sequence[SourceFile]) -> None:
-        with atomic_write(self._sources) as stream:
+        with atomic_write(self._sources, scratch=self._scratch) as stream:
             for file in files:
                 entry = {**file._asdict(), "location": public_location(file.location)}
                 stream.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")

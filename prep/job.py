@@ -117,7 +117,9 @@ def output_folder(config: JobConfig) -> Path:
 @contextmanager
 def _lock(job: Path) -> Iterator[TextIO]:
     """Hold the folder's lock; the kernel gives up a dead owner's."""
-    with store_errors(job / "lock"), (job / "lock").open("a+", encoding="ascii") as stream:
+    with store_errors(job / "lock"):
+        stream = (job / "lock").open("a+", encoding="utf-8")
+    with stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

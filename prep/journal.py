@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 VERSION = 1
 
+NEEDED = {"index", "path", "file_bytes", "checksum"}
+"""Columns of a shard's row without which nothing can be compared."""
+
 
 @dataclass
 class Entry:
@@ -61,8 +64,11 @@ class Entry:
                     f"{path}: field version: expected {VERSION}, found {document['version']!r}: "
                     "finish the job with the version of tokenloom that began it, or use --restart"
                 )
+            row = dict(document["shard"])
+            if not row.keys() >= NEEDED:
+                raise ValueError(f"shard: expected {', '.join(sorted(NEEDED))}")  # noqa: TRY301
             position = Position(**document["next"])
-            return cls(document["shard"], position, document["ledger"], document["sources"])
+            return cls(row, position, dict(document["ledger"]), list(document["sources"]))
         except (ValueError, KeyError, TypeError) as error:
             raise IntegrityError(f"{path}: damaged journal file: {error}; use --restart") from error
 

@@ -105,6 +105,7 @@ def resolve(config: JobConfig, definition: TokenizerDefinition, files: Sequence[
     kept = _kept(config, files)
     layout = ShardLayout(_dtype(config, definition, boundaries), config.source.id_field is not None, kept)
     reference = ReferenceEncoder(definition.encoding_json)
+    reference.refuse_other_ids(definition)
     probes = probes_of(definition)
     plain_ids = policy_ids = probe_ids(reference, probes)
     if tokenizer.control_tokens_in_text == "token":

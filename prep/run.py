@@ -52,13 +52,17 @@ def finished_summary(config: JobConfig, folder: Path) -> Summary:
     Raises:
         RefusedError: the folder holds the catalog of another job.
     """
-    header = Catalog.open(folder).header
+    catalog = Catalog.open(folder)
     definition = (
         stored_definition(folder) if config.tokenizer.train else load_definition(config.tokenizer.path or "")
     )
-    resolved = resolve(config, definition, list_sources(config))
-    refuse_changes(folder, header["identity"], resolved.identity)
-    return summarize(folder, header, worked=False)
+    files = list_sources(config)
+    recorded = zip(
+        *(catalog.sources([name]).column(name).to_pylist() for name in ("name", "size")), strict=True
+    )
+    refuse_source_changes(folder, list(map(list, recorded)), [[file.name, file.size] for file in files])
+    refuse_changes(folder, catalog.header["identity"], resolve(config, definition, files).identity)
+    return summarize(folder, catalog.header, worked=False)
 
 
 class JobRun:
@@ -105,7 +109,7 @@ class JobRun:
             except EncoderContradictedError:
                 self._write_record(resolved, backend, refused_backends=[start.backend])
                 raise
-        header = write_catalog(self._folder, resolved, entries)
+        header = write_catalog(self._folder, resolved, entries, self._scratch)
         shutil.rmtree(self._scratch, ignore_errors=True)
         summary = summarize(self._folder, header, worked=True)
         summary.resumed_shards, summary.backend = resumed, backend
@@ -148,9 +152,9 @@ class JobRun:
                 f"{self._folder / 'shards'}: holds files, and the record of the job that wrote them "
                 f"({JOB_FOLDER}/job.json) is missing; give another output.path, or --restart to remove them"
             )
-        with atomic_write(self._folder / TOKENIZER) as stream:
+        with atomic_write(self._folder / TOKENIZER, scratch=self._scratch) as stream:
             stream.write(resolved.definition.canonical)
-        with atomic_write(self._folder / JOB_FOLDER / SETTINGS) as stream:
+        with atomic_write(self._folder / JOB_FOLDER / SETTINGS, scratch=self._scratch) as stream:
             stream.write(dump_settings(resolved.definition))
         self._record.write_sources(resolved.files)
         return []

@@ -31,11 +31,11 @@ def run(options: argparse.Namespace) -> int:
     from prep.catalog.catalog import Catalog
     from prep.catalog.errors import ConfigError
 
-    by_shard = options.shard is not None and options.row is not None
-    if (options.doc is None) == (not by_shard) or (options.doc is not None and options.shard is not None):
+    given = [name for name in ("doc", "shard", "row") if getattr(options, name) is not None]
+    if given not in (["doc"], ["shard", "row"]):
         raise ConfigError("give either --doc N, or --shard I and --row J")
     catalog = Catalog.open(options.path)
-    shard, row = (options.shard, options.row) if by_shard else catalog.locate(options.doc)
+    shard, row = (options.shard, options.row) if "shard" in given else catalog.locate(options.doc)
     document = catalog.document(shard, row)
     if options.decode:
         document["text"] = _decode(catalog.folder, document["tokens"].tolist())

@@ -24,22 +24,38 @@ if TYPE_CHECKING:
 MAGIC = "tokenloom-catalog"
 
 
-def write_tables(folder: Path, shards: Sequence[Mapping[str, Any]], sources: pa.Table) -> dict[str, str]:
+TOTALS = ("num_documents", "num_tokens", "text_bytes", "file_bytes", "bos_added", "eos_added")
+FIELDS = {
+    "name": (),
+    "token_dtype": (),
+    "identity": (),
+    "identity_fingerprint": (),
+    "checksums": (SHARDS, SOURCES),
+    "totals": (*TOTALS, "num_shards", "num_sources"),
+    "tokenizer": ("fingerprint", "vocab_size", "control_ids", "bos_id", "eos_id"),
+    "ledger": ("read", "written", "rejected"),
+}
+"""What a header has to hold, section by section."""
+
+
+def write_tables(
+    folder: Path, shards: Sequence[Mapping[str, Any]], sources: pa.Table, scratch: Path | None = None
+) -> dict[str, str]:
     """Write both tables; returns the checksum of each, by file name."""
     shard_table = pa.Table.from_pylist(list(shards), schema=SHARD_TABLE)
     return {
-        SHARDS: _write_parquet(folder / SHARDS, shard_table),
-        SOURCES: _write_parquet(folder / SOURCES, sources.cast(SOURCE_TABLE)),
+        SHARDS: _write_parquet(folder / SHARDS, shard_table, scratch),
+        SOURCES: _write_parquet(folder / SOURCES, sources.cast(SOURCE_TABLE), scratch),
     }
 
 
-def _write_parquet(path: Path, table: pa.Table) -> str:
+def _write_parquet(path: Path, table: pa.Table, scratch: Path | None) -> str:
     import pyarrow.parquet as pq  # noqa: PLC0415 - needed only when a job ends
 
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd", store_schema=False)
     data = stream.getvalue()
-    with atomic_write(path) as out:
+    with atomic_write(path, scratch=scratch) as out:
         out.write(data)
     return _hex(data)
 
@@ -48,11 +64,21 @@ def _hex(data: bytes) -> str:
     return f"{xxhash.xxh3_64_intdigest(data):016x}"
 
 
-def write_header(folder: Path, header: Mapping[str, Any]) -> None:
+def write_header(folder: Path, header: Mapping[str, Any], scratch: Path | None = None) -> None:
     """Write `catalog.json`, the last act of a job: from here on the folder is a dataset."""
     complete = {"format": MAGIC, "format_version": FORMAT_VERSION, **header}
-    with atomic_write(folder / HEADER) as out:
+    with atomic_write(folder / HEADER, scratch=scratch) as out:
         out.write(json.dumps(complete, indent=1, sort_keys=True, ensure_ascii=False).encode() + b"\n")
+
+
+def _check_fields(file: Path, header: Mapping[str, Any]) -> None:
+    for section, names in FIELDS.items():
+        found = header.get(section)
+        if not isinstance(found, dict if names or section == "identity" else str):
+            raise IntegrityError(f"{file}: field {section}: missing or damaged")
+        for name in names:
+            if name not in found:
+                raise IntegrityError(f"{file}: field {section}.{name}: missing")
 
 
 @dataclass(frozen=True)
@@ -94,6 +120,7 @@ class Catalog:
                 f"{file}: field format_version: expected {FORMAT_VERSION}, found "
                 f"{header.get('format_version')!r}: use the version of tokenloom that wrote it"
             )
+        _check_fields(file, header)
         return cls(folder, header)
 
     @property

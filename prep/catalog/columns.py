@@ -70,9 +70,7 @@ def _join(pieces: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
         offsets = pa.py_buffer(_join_offsets(pieces, rows))
         return pa.Array.from_buffers(kind, rows, [validity, offsets, pa.py_buffer(data)], nulls)
     if pa.types.is_boolean(kind):
-        bits = np.concatenate(
-            [piece.fill_null(value=False).to_numpy(zero_copy_only=False) for piece in pieces]
-        )
+        bits = np.concatenate([piece.fill_null(False).to_numpy(zero_copy_only=False) for piece in pieces])
         packed = pa.py_buffer(np.packbits(bits.astype(bool), bitorder="little"))
         return pa.Array.from_buffers(kind, rows, [validity, packed], nulls)
     values = np.concatenate([_fixed_values(piece) for piece in pieces])

@@ -31,6 +31,11 @@ DECLARED_TYPES: Mapping[str, pa.DataType] = {
 """Types that a configuration may give to a kept field."""
 
 
+def type_name(kind: pa.DataType) -> str:
+    """A column type as a configuration writes it."""
+    return next((name for name, declared in DECLARED_TYPES.items() if declared == kind), str(kind))
+
+
 @dataclass(frozen=True)
 class ShardLayout:
     """The columns of a job's shards.

@@ -152,7 +152,7 @@ class ShardFile:
         try:
             self._reader = pa.ipc.open_file(self._source)
             counts = [self._reader.get_batch(i).num_rows for i in range(self._reader.num_record_batches)]
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, ValueError, OSError) as error:
             self._source.close()
             raise IntegrityError(f"{path}: not a complete Arrow IPC file: {error}") from error
         self._ends = np.cumsum(counts, dtype=np.int64)
@@ -178,11 +178,20 @@ class ShardFile:
             yield self._reader.get_batch(index)
 
     def row(self, index: int) -> dict[str, Any]:
-        """One document as a dictionary; `tokens` is a numpy array of shape (num_tokens,)."""
+        """One document as a dictionary; `tokens` is a numpy array of shape (num_tokens,).
+
+        Raises:
+            IndexError: there is no such row.
+            IntegrityError: the row is damaged.
+        """
         if not 0 <= index < len(self):
             raise IndexError(f"{self.path}: row {index} of {len(self)}")
         number = int(np.searchsorted(self._ends, index, side="right"))
         start = int(self._ends[number - 1]) if number else 0
-        batch = self._reader.get_batch(number).slice(index - start, 1)
-        record = {name: batch.column(name)[0].as_py() for name in batch.schema.names if name != "tokens"}
-        return {"tokens": flat_values(batch.column("tokens")).copy(), **record}
+        try:
+            batch = self._reader.get_batch(number).slice(index - start, 1)
+            batch.validate(full=True)
+            record = {name: batch.column(name)[0].as_py() for name in batch.schema.names if name != "tokens"}
+            return {"tokens": flat_values(batch.column("tokens")).copy(), **record}
+        except (pa.ArrowException, ValueError, LookupError, OSError) as error:
+            raise IntegrityError(f"{self.path}: row {index}: damaged: {error}") from error

@@ -6,23 +6,29 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
+from prep.catalog.catalog import TOTALS
 from prep.catalog.columns import flat_values
 from prep.catalog.errors import IntegrityError
-from prep.catalog.names import SHARDS, SOURCES
-from prep.catalog.schema import offsets_of
+from prep.catalog.fingerprint import fingerprint
+from prep.catalog.names import HEADER, SHARDS, SOURCES
+from prep.catalog.schema import SHARD_TABLE, SOURCE_TABLE, offsets_of
 from prep.catalog.shard import ShardFile, ShardStats, checksum_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
+    from numpy.typing import NDArray
 
     from prep.catalog.catalog import Catalog
 
+    Row = Mapping[str, Any]
+
 RECOUNTED = ("num_documents", "num_tokens", "text_bytes", "min_tokens", "max_tokens", "sum_squared_tokens")
-TOTALS = ("num_documents", "num_tokens", "text_bytes", "file_bytes", "bos_added", "eos_added")
+ROW_SHIFT = 40
+DAMAGE = (IntegrityError, OSError, ValueError, LookupError, TypeError, pa.ArrowException)
+"""What reading damaged files may raise."""
 
 
 class Finding(NamedTuple):
@@ -48,113 +54,155 @@ class Report:
 
 
 def verify_catalog(catalog: Catalog, on_shard: Callable[[int], object] = lambda _: None) -> Report:
-    """Check tables, files, sizes, checksums, counts, ids, boundaries and order.
+    """Check header, tables, files, sizes, checksums, counts, ids, boundaries and order.
 
     Args:
         catalog: an opened catalog of token shards.
         on_shard: called with a shard's size in bytes when it has been checked.
     """
     report = Report()
-    report.findings += _check_tables(catalog)
-    rows = catalog.shards().to_pylist()
-    report.findings += _check_totals(catalog.header, rows)
-    previous: tuple[int, int] | None = None
-    ordered = catalog.header["identity"].get("processing.shuffle.documents", "none") == "none"
-    for row in rows:
-        path = catalog.file(row["path"])
-        for what in _check_shard(path, row, catalog.header, report):
-            report.findings.append(Finding(row["path"], what))
-        first = (row["source_base"] + row["first_file"], row["first_row"])
-        if ordered and previous is not None and first <= previous:
-            report.findings.append(
-                Finding(row["path"], f"begins at source position {first}, after {previous}")
-            )
-        previous = (row["source_base"] + row["last_file"], row["last_row"])
-        report.shards += 1
-        on_shard(row["file_bytes"])
+    findings = report.findings
+    if fingerprint(catalog.header["identity"]) != catalog.header["identity_fingerprint"]:
+        findings.append(Finding(HEADER, "identity: differs from identity_fingerprint"))
+    shards, sources = (_read_table(catalog, name, findings) for name in (SHARDS, SOURCES))
+    findings += _check_ledger(catalog.header, sources)
+    if shards is not None:
+        findings += _check_totals(catalog.header, shards)
+        findings += _check_order(catalog.header, shards)
+        for row in shards:
+            findings += [Finding(row["path"], what) for what in _check_shard(catalog, row, report)]
+            report.shards += 1
+            on_shard(row["file_bytes"])
     return report
 
 
-def _check_tables(catalog: Catalog) -> Iterator[Finding]:
-    for name in (SHARDS, SOURCES):
-        expected, found = catalog.header["checksums"].get(name), catalog.table_checksum(name)
+def _is_ordered(header: Row) -> bool:
+    return bool(header["identity"].get("processing.shuffle.documents", "none") == "none")
+
+
+def _read_table(catalog: Catalog, name: str, findings: list[Finding]) -> list[dict[str, Any]] | None:
+    """A table's rows; None, with a finding, where it cannot be read."""
+    try:
+        expected, found = catalog.header["checksums"][name], catalog.table_checksum(name)
         if expected != found:
-            yield Finding(name, f"checksum: expected {expected}, found {found}")
+            findings.append(Finding(name, f"checksum: expected {expected}, found {found}"))
+        table = catalog.shards() if name == SHARDS else catalog.sources()
+        schema = SHARD_TABLE if name == SHARDS else SOURCE_TABLE
+        if table.schema.names != schema.names:
+            raise IntegrityError(f"columns: expected {schema.names}, found {table.schema.names}")
+        table = table.cast(schema)
+        table.validate(full=True)
+        return list(table.to_pylist())
+    except FileNotFoundError:
+        findings.append(Finding(name, "the file is missing"))
+    except DAMAGE as error:
+        findings.append(Finding(name, f"cannot be read: {error}"))
+    return None
 
 
-def _check_totals(header: Mapping[str, Any], rows: list[dict[str, Any]]) -> Iterator[Finding]:
+def _check_ledger(header: Row, sources: Sequence[Row] | None) -> Iterator[Finding]:
     totals, ledger = header["totals"], header["ledger"]
-    for name in TOTALS:
-        found = sum(row[name] for row in rows)
-        if totals[name] != found:
-            yield Finding(SHARDS, f"{name}: the header says {totals[name]:,}, the rows add up to {found:,}")
     accounted = ledger["written"] + sum(ledger["rejected"].values())
     if ledger["read"] != accounted or ledger["written"] != totals["num_documents"]:
         yield Finding(
             "ledger",
-            f"read {ledger['read']:,}, written {ledger['written']:,} and rejected do not add up "
-            f"({accounted:,}) or differ from {totals['num_documents']:,} documents",
+            f"read {ledger['read']:,}; written and rejected add up to {accounted:,}; "
+            f"documents {totals['num_documents']:,}",
+        )
+    if sources is None:
+        return
+    read = sum(row["records_read"] for row in sources)
+    rejected = sum(row["records_rejected"] for row in sources)
+    if (read, read - rejected, len(sources)) != (ledger["read"], ledger["written"], totals["num_sources"]):
+        yield Finding(
+            SOURCES,
+            f"{len(sources):,} rows, records read {read:,}, rejected {rejected:,}: differ from the header",
         )
 
 
-def _check_shard(
-    path: Path, row: Mapping[str, Any], header: Mapping[str, Any], report: Report
-) -> Iterator[str]:
-    if not path.is_file():
-        yield "the file is missing"
-        return
-    size, checksum = checksum_file(path)
-    if size != row["file_bytes"]:
-        yield f"size: expected {row['file_bytes']:,} bytes, found {size:,}"
-    if checksum != row["checksum"]:
-        yield f"checksum: expected {row['checksum']:016x}, found {checksum:016x}"
+def _check_totals(header: Row, rows: Sequence[Row]) -> Iterator[Finding]:
+    totals = header["totals"]
+    if totals["num_shards"] != len(rows):
+        yield Finding(
+            SHARDS, f"num_shards: the header says {totals['num_shards']:,}, there are {len(rows):,} rows"
+        )
+    for name in TOTALS:
+        found = sum(row[name] for row in rows)
+        if totals[name] != found:
+            yield Finding(SHARDS, f"{name}: the header says {totals[name]:,}, the rows add up to {found:,}")
+
+
+def _check_order(header: Row, rows: Sequence[Row]) -> Iterator[Finding]:
+    previous: tuple[int, int] | None = None
+    for row in rows if _is_ordered(header) else ():
+        first = (row["source_base"] + row["first_file"], row["first_row"])
+        if previous is not None and first <= previous:
+            yield Finding(row["path"], f"begins at source position {first}, after {previous}")
+        previous = (row["source_base"] + row["last_file"], row["last_row"])
+
+
+def _check_shard(catalog: Catalog, row: Row, report: Report) -> Iterator[str]:
     try:
+        path = catalog.file(row["path"])
+        if not path.is_file():
+            yield "the file is missing"
+            return
+        size, checksum = checksum_file(path)
+        if size != row["file_bytes"]:
+            yield f"size: expected {row['file_bytes']:,} bytes, found {size:,}"
+        if checksum != row["checksum"]:
+            # What a damaged file holds is not worth counting, and may not even be safe to look at.
+            yield f"checksum: expected {row['checksum']:016x}, found {checksum:016x}"
+            return
         with ShardFile(path) as shard:
-            yield from _check_rows(shard, row, header, report)
-    except (IntegrityError, OSError, ValueError) as error:
-        yield str(error)
+            yield from _check_rows(shard, row, catalog.header, report)
+    except DAMAGE as error:
+        yield f"cannot be read: {error}"
 
 
-def _check_rows(
-    shard: ShardFile, row: Mapping[str, Any], header: Mapping[str, Any], report: Report
-) -> Iterator[str]:
+def _check_rows(shard: ShardFile, row: Row, header: Row, report: Report) -> Iterator[str]:
     stats = ShardStats()
-    ordered = header["identity"].get("processing.shuffle.documents", "none") == "none"
-    last = -1
+    found: set[str] = set()
+    last = first = None
     for batch in shard.batches():
         stats.add(batch)
-        yield from _check_ids(batch, header)
-        if ordered and batch.num_rows:
-            positions = (batch.column("source_file").to_numpy().astype(np.int64) << 40) + batch.column(
-                "source_row"
-            ).to_numpy().astype(np.int64)
-            if int(positions[0]) <= last or bool((np.diff(positions) <= 0).any()):
-                yield "documents are not in the order of their sources"
-            last = int(positions[-1])
+        found.update(_check_ids(batch, header["tokenizer"]))
+        places = _places(batch)
+        if not len(places):
+            continue
+        if _is_ordered(header) and (
+            bool((np.diff(places) <= 0).any()) or (last is not None and int(places[0]) <= last)
+        ):
+            found.add("documents are not in the order of their sources")
+        first, last = int(places[0]) if first is None else first, int(places[-1])
+    yield from sorted(found)
     report.documents += stats.num_documents
     report.tokens += stats.num_tokens
     counted = stats.row()
     for name in RECOUNTED:
         if counted[name] != row[name]:
-            yield f"{name}: expected {row[name]:,}, counted {counted[name]:,}"
+            yield f"{name}: expected {row[name]}, counted {counted[name]}"
     if counted["length_histogram"] != row["length_histogram"]:
         yield "length_histogram: differs from a recount"
+    for name, place in (("first", first), ("last", last)):
+        if place != (row[f"{name}_file"] << ROW_SHIFT) + row[f"{name}_row"]:
+            yield f"{name}_file, {name}_row: differ from the {name} document"
 
 
-def _check_ids(batch: pa.RecordBatch, header: Mapping[str, Any]) -> Iterator[str]:
-    tokenizer = header["tokenizer"]
+def _places(batch: pa.RecordBatch) -> NDArray[np.int64]:
+    """Source file and row of each document as one number."""
+    files: NDArray[np.int64] = batch.column("source_file").to_numpy().astype(np.int64)
+    return (files << ROW_SHIFT) + batch.column("source_row").to_numpy().astype(np.int64)
+
+
+def _check_ids(batch: pa.RecordBatch, tokenizer: Row) -> Iterator[str]:
     column = batch.column("tokens")
     ids, offsets = flat_values(column), offsets_of(column)
-    if not len(ids):
-        return
     offsets = offsets - offsets[0]
-    largest = int(ids.max())
-    if largest >= tokenizer["vocab_size"]:
-        yield f"id {largest} is outside the vocabulary of {tokenizer['vocab_size']:,}"
+    if len(ids) and int(ids.max()) >= tokenizer["vocab_size"]:
+        yield f"id {int(ids.max())} is outside the vocabulary of {tokenizer['vocab_size']:,}"
     filled = np.diff(offsets) > 0
-    if tokenizer["bos_id"] is not None and not bool((ids[offsets[:-1][filled]] == tokenizer["bos_id"]).all()):
-        yield "a document does not begin with BOS"
-    if tokenizer["eos_id"] is not None and not bool(
-        (ids[offsets[1:][filled] - 1] == tokenizer["eos_id"]).all()
-    ):
-        yield "a document does not end with EOS"
+    for name, edges in (("bos", offsets[:-1][filled]), ("eos", offsets[1:][filled] - 1)):
+        wanted = tokenizer[f"{name}_id"]
+        if wanted is not None and not (filled.all() and bool((ids[edges] == wanted).all())):
+            yield f"a document does not {'begin' if name == 'bos' else 'end'} with {name.upper()}"

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
 
+from prep.catalog.errors import WorkerError
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from prep.pipeline.messages import Message
 
 ALIGNMENT = 64
+COPY_BYTES = 1 << 20
+"""Payloads up to this size are copied rather than mapped."""
 
 Part: TypeAlias = "pa.RecordBatch | Sequence[bytes | memoryview]"
 """What a payload holds: a record batch, or pieces of bytes that become one byte string."""
@@ -32,7 +36,7 @@ class Payload:
     def __init__(self, descriptor: int, sizes: Sequence[int]) -> None:
         self._descriptor = descriptor
         self.sizes = tuple(sizes)
-        self._map: mmap.mmap | None = None
+        self._memory: mmap.mmap | bytes | None = None
 
     @classmethod
     def of(cls, parts: Sequence[Part]) -> Payload:
@@ -51,12 +55,19 @@ class Payload:
         return self._descriptor
 
     def _view(self, part: int) -> memoryview:
-        if self._map is None:
-            self._map = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+        if self._memory is None:
+            # A mapping keeps a descriptor open, and small payloads can be very many.
+            size = os.fstat(self._descriptor).st_size
+            small = size <= COPY_BYTES
+            self._memory = (
+                os.pread(self._descriptor, size, 0)
+                if small
+                else mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ)
+            )
         start = 0
         for size in self.sizes[:part]:
             start = -(-(start + size) // ALIGNMENT) * ALIGNMENT
-        return memoryview(self._map)[start : start + self.sizes[part]]
+        return memoryview(self._memory)[start : start + self.sizes[part]]
 
     def batch(self, part: int) -> pa.RecordBatch:
         """A record batch over the shared memory, without a copy; valid after `close`."""
@@ -72,7 +83,7 @@ class Payload:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-        self._map = None
+        self._memory = None
 
 
 def _write(stream: BinaryIO, part: Part) -> int:
@@ -117,6 +128,7 @@ class Channel:
 
         Raises:
             EOFError: the other side is gone.
+            WorkerError: the payload could not be taken.
         """
         try:
             message, sizes = self.connection.recv()
@@ -126,7 +138,10 @@ class Channel:
         except OSError as error:
             raise EOFError from error
         if not descriptors:
-            raise EOFError
+            raise WorkerError(
+                "a block of data was lost between processes: too many open files? Raise `ulimit -n`, or "
+                "processing.batch_bytes"
+            )
         return message, Payload(descriptors[0], sizes)
 
     def close(self) -> None:

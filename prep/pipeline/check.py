@@ -12,7 +12,7 @@ from prep.catalog.errors import IntegrityError
 from prep.tokenizers.probes import describe_difference
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from prep.pipeline.reorder import PlacedBlock
     from prep.tokenizers.boundaries import Boundaries
@@ -58,7 +58,7 @@ class SampleCheck:
         self.checked_documents = 0
         self.lossy_documents = 0
 
-    def watch(self, blocks: Iterable[PlacedBlock]) -> Iterator[PlacedBlock]:
+    def watch(self, blocks: Iterable[PlacedBlock]) -> Generator[PlacedBlock, None, None]:
         """Pass blocks on, checking a sample of them.
 
         Raises:

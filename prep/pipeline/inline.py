@@ -13,7 +13,7 @@ from prep.tokenizers.backends import make_encoder
 from prep.tokenizers.probes import probe_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from prep.pipeline.messages import StreamRequest
     from prep.pipeline.plan import Feed
@@ -30,9 +30,9 @@ def load_encoder(settings: EncoderSettings, encoding_json: str) -> tuple[Encoder
         encoder = make_encoder(
             settings.backend, encoding_json, match_control_tokens=settings.match_control_tokens
         )
-    except ConfigError as error:
+        return encoder, Ready(probe_ids(encoder, settings.probes))
+    except (ConfigError, WorkerError) as error:
         return None, Ready([], str(error))
-    return encoder, Ready(probe_ids(encoder, settings.probes))
 
 
 class InlineRunner:
@@ -64,7 +64,7 @@ class InlineRunner:
     def configure(self, settings: StageSettings) -> None:
         self._settings = settings
 
-    def results(self, feed: Feed) -> Iterator[TokenBlock | Failed]:
+    def results(self, feed: Feed) -> Generator[TokenBlock | Failed, None, None]:
         assert self._encoder is not None
         assert self._settings is not None
         stage = TokenStage(self._encoder, self._settings)

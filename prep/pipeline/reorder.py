@@ -18,7 +18,7 @@ from prep.catalog.errors import InputError, WorkerError
 from prep.pipeline.messages import Failed, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -117,7 +117,7 @@ class Reorder:
         self._row = start.row
         self.reached = (start.file, 0)
 
-    def place(self, results: Iterable[TokenBlock | Failed]) -> Iterator[PlacedBlock]:
+    def place(self, results: Iterable[TokenBlock | Failed]) -> Generator[PlacedBlock, None, None]:
         """Place each block.
 
         Raises:

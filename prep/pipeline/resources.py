@@ -65,7 +65,7 @@ def _machine_memory() -> int | None:
 def _cgroups(controller: str) -> Iterator[Path]:
     """The folders of this process's cgroup and of all above it, version 2 and version 1."""
     try:
-        lines = Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines()
+        lines = Path("/proc/self/cgroup").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
         return
     for line in lines:

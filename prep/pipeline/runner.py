@@ -7,7 +7,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Self
 
-from prep.catalog.errors import ConfigError
+from prep.catalog.errors import ConfigError, RefusedError
 from prep.pipeline.inline import InlineRunner
 from prep.pipeline.resources import default_readers, worker_count
 from prep.pipeline.settings import EncoderSettings
@@ -17,7 +17,7 @@ from prep.tokenizers.backends import FAST, REFERENCE, version_of
 from prep.tokenizers.probes import first_difference
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Sequence
 
     from prep.config import JobConfig
     from prep.pipeline.messages import Failed, Ready
@@ -43,7 +43,7 @@ class Runner(Protocol):
     def configure(self, settings: StageSettings) -> None:
         """Give the stages their settings; comes before `results`."""
 
-    def results(self, feed: Feed) -> Iterator[TokenBlock | Failed]:
+    def results(self, feed: Feed) -> Generator[TokenBlock | Failed, None, None]:
         """Work through a feed; results in the order of the document stream."""
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class RunnerStart:
 def first_choice(wanted: str, refused: Sequence[str]) -> tuple[str, str]:
     """The backend to begin with, and why."""
     if wanted in refused:
-        raise ConfigError(
+        raise RefusedError(
             f"tokenizer.backend: {wanted} gave other ids than the reference in this job, so it cannot go on "
             "with it. Set tokenizer.backend: tokenizers and begin anew with --restart"
         )

@@ -19,7 +19,7 @@ from prep.catalog.columns import compact
 from prep.pipeline.reorder import DropTable, PlacedBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
 
     from numpy.typing import NDArray
 
@@ -50,7 +50,7 @@ class BlockShuffle:
         self._documents = 0
         self._bytes = 0
 
-    def shuffle(self, blocks: Iterable[PlacedBlock]) -> Iterator[PlacedBlock]:
+    def shuffle(self, blocks: Iterable[PlacedBlock]) -> Generator[PlacedBlock, None, None]:
         """The shuffled blocks of a stream; each carries the drops that were read with it."""
         for block in blocks:
             yield from self._add(block)

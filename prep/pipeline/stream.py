@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from prep.pipeline.check import SampleCheck
 from prep.pipeline.downloader import Downloader
@@ -11,7 +11,7 @@ from prep.pipeline.reorder import Reorder
 from prep.pipeline.shuffle import BlockShuffle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
     from prep.pipeline.messages import Position
@@ -51,6 +51,7 @@ class BlockStream:
             config.processing.download_bytes,
             config.source.storage_options,
         )
+        self._generators: list[Generator[Any, None, None]] = []
         self._reorder = Reorder(self.names, resolved.layout, start)
         self.check: SampleCheck | None = None
         if shard is not None:
@@ -60,6 +61,9 @@ class BlockStream:
         return self
 
     def __exit__(self, *_: object) -> None:
+        # Generators that an exception has left hold what they were working on until they are closed.
+        for generator in reversed(self._generators):
+            generator.close()
         self._downloader.close()
 
     @property
@@ -67,13 +71,17 @@ class BlockStream:
         """The file that is being read, and about how many of its bytes are done."""
         return self._reorder.reached
 
-    def blocks(self) -> Iterator[PlacedBlock]:
+    def blocks(self) -> Generator[PlacedBlock, None, None]:
         """Blocks in the order in which documents are written."""
         resolved, processing = self._resolved, self._resolved.config.processing
         feed = Feed(resolved.files, self._start, resolved.read, processing.batch_bytes, self._downloader)
-        blocks = self._release(self._reorder.place(self._runner.results(feed)))
+        results = self._runner.results(feed)
+        placed = self._reorder.place(results)
+        blocks = self._release(placed)
+        self._generators = [results, placed, blocks]
         if self.check is not None:
             blocks = self.check.watch(blocks)
+            self._generators.append(blocks)
         shuffle = processing.shuffle
         if shuffle.documents == "block":
             stage = BlockShuffle(
@@ -83,10 +91,11 @@ class BlockStream:
                 shuffle.block_bytes,
                 self._start,
             )
-            return stage.shuffle(blocks)
+            blocks = stage.shuffle(blocks)
+            self._generators.append(blocks)
         return blocks
 
-    def _release(self, blocks: Iterator[PlacedBlock]) -> Iterator[PlacedBlock]:
+    def _release(self, blocks: Generator[PlacedBlock, None, None]) -> Generator[PlacedBlock, None, None]:
         """Give up the downloads that the stream has passed."""
         passed = self._start.file
         for block in blocks:

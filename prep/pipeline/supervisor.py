@@ -39,7 +39,7 @@ from prep.pipeline.processes import start_reader, start_tokenizer
 from prep.pipeline.tokenizer import TokenBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from multiprocessing.process import BaseProcess
 
     from prep.pipeline.plan import Feed
@@ -52,6 +52,8 @@ QUEUED_TASKS = 2
 """Units a tokenizer has at a time: one it works on and one to go on with."""
 AHEAD_BLOCKS = 2
 """Blocks that a reader may send before its file's turn has come."""
+MAX_BLOCKS = 256
+"""Blocks in flight at most, however small; each holds a descriptor."""
 ATTEMPTS = 2
 POLL_SECONDS = 0.2
 DOWNLOAD_POLL_SECONDS = 0.02
@@ -59,20 +61,23 @@ DOWNLOAD_POLL_SECONDS = 0.02
 
 @dataclass
 class _Block:
-    """A unit on its way; `key` sorts by place in the document stream."""
+    """A unit on its way.
+
+    Attributes:
+        key: sorts by place in the document stream.
+        weight: what it counts in the window, in bytes.
+        deaths: processes that died while they worked on it.
+    """
 
     key: tuple[int, int]
     unit: Unit
+    weight: int
     payload: Payload | None = None
     deaths: int = 0
     result: TokenBlock | Failed | None = None
 
     def __lt__(self, other: _Block) -> bool:
         return self.key < other.key
-
-    @property
-    def nbytes(self) -> int:
-        return max(1, self.unit.nbytes)
 
 
 @dataclass
@@ -91,7 +96,7 @@ class _Item:
 
     @property
     def held(self) -> int:
-        return sum(block.nbytes for block in self.blocks)
+        return sum(block.weight for block in self.blocks)
 
 
 @dataclass(eq=False)
@@ -184,7 +189,7 @@ class Supervisor:
         for child in self._children:
             self._send(child, Configure(settings))
 
-    def results(self, feed: Feed) -> Iterator[TokenBlock | Failed]:
+    def results(self, feed: Feed) -> Generator[TokenBlock | Failed, None, None]:
         """Work through a feed; results in the order of the document stream."""
         while True:
             self._fill(feed)
@@ -211,7 +216,7 @@ class Supervisor:
             if block.result is None:
                 return
             item.blocks.popleft()
-            self._held -= block.nbytes
+            self._held -= block.weight
             self._fill_workers()
             yield block.result
             self._grant(item)
@@ -237,10 +242,11 @@ class Supervisor:
         return sum(not item.closed for item in self._items)
 
     def _add_block(self, item: _Item, unit: Unit, payload: Payload | None) -> None:
-        block = _Block((item.number, item.received), unit, payload)
+        weight = max(unit.nbytes, self._window // MAX_BLOCKS, 1)
+        block = _Block((item.number, item.received), unit, weight, payload)
         item.received += 1
         item.blocks.append(block)
-        self._held += block.nbytes
+        self._held += weight
         heapq.heappush(self._waiting, block)
 
     def _fill_workers(self) -> None:
@@ -338,10 +344,8 @@ class Supervisor:
             assert isinstance(message, StreamEnd)
 
     def _fail_stream(self, item: _Item, failure: Failed) -> None:
-        block = _Block((item.number, item.received), Unit((), ()), result=failure)
         item.closed = True
-        item.blocks.append(block)
-        self._held += block.nbytes
+        item.blocks.append(_Block((item.number, item.received), Unit((), ()), 0, result=failure))
 
     def _finish(self, child: _Child, result: TokenBlock | Failed) -> None:
         block = child.queue.popleft()
@@ -388,6 +392,7 @@ class Supervisor:
     def _bury(self, child: _Child) -> None:
         """A child has died: start another and give it the work back."""
         self._children.remove(child)
+        child.process.kill()  # its line is closed; whatever it still does is of no use
         child.process.join()
         how = _describe_exit(child.process.exitcode)
         child.process.close()

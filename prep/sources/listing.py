@@ -8,7 +8,6 @@ keys hashed from the seed.
 from __future__ import annotations
 
 import glob
-import os
 import posixpath
 import struct
 import sysconfig
@@ -96,12 +95,15 @@ def _expand(pattern: str, options: dict[str, Any]) -> Iterable[tuple[str, int, s
 
 
 def _list_local(pattern: str) -> Iterable[tuple[str, int, str]]:
-    matches = glob.glob(pattern, recursive=True) if _is_glob(pattern) else [pattern]  # noqa: PTH207 - strings
+    literal = not _is_glob(pattern) or Path(pattern).is_file()
+    matches = [pattern] if literal else glob.glob(pattern, recursive=True)  # noqa: PTH207 - strings
     for match in matches:
         path = Path(match)
+        if not _is_text(match):
+            raise InputError(f"{match!r}: source.paths: the file's name is not UTF-8; rename it")
         if path.is_file():
             status = path.stat()
-            yield os.path.abspath(match), status.st_size, str(status.st_mtime_ns)
+            yield str(path.absolute()), status.st_size, str(status.st_mtime_ns)
         elif path.is_dir() and not _is_glob(pattern):
             raise InputError(f"{pattern}: source.paths: this is a folder; give a glob such as {path / '*'}")
 
@@ -124,6 +126,14 @@ def _list_remote(pattern: str, options: dict[str, Any]) -> Iterable[tuple[str, i
         yield location, int(info["size"]), str(modified)
 
 
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _is_glob(pattern: str) -> bool:
     return any(character in public_location(pattern) for character in GLOB_CHARACTERS)
 
@@ -143,8 +153,3 @@ def _shuffled(files: Sequence[SourceFile], seed: int) -> list[SourceFile]:
         xxhash.xxh3_64_intdigest(struct.pack("<QqQ", seed, -1, position)) for position in range(len(files))
     ]
     return [files[position] for position in sorted(range(len(files)), key=keys.__getitem__)]
-
-
-def identity_of(files: Sequence[SourceFile]) -> list[list[Any]]:
-    """What a fingerprint takes of the sources."""
-    return [[file.name, file.size] for file in files]

@@ -53,9 +53,12 @@ class TokenizerDefinition:
         """
         try:
             content = orjson.loads(data)
-            parsed = {} if settings is None else orjson.loads(settings)
         except ValueError as error:
             raise ConfigError(f"{origin}: tokenizer.path: not a tokenizer.json: {error}") from error
+        try:
+            parsed = {} if settings is None else orjson.loads(settings)
+        except ValueError as error:
+            raise ConfigError(f"{SETTINGS} beside {origin}: tokenizer.path: not JSON: {error}") from error
         if not isinstance(content, dict) or not isinstance(content.get("model"), dict):
             raise ConfigError(f"{origin}: tokenizer.path: not a tokenizer.json: it has no field 'model'")
         plain = {name: value for name, value in content.items() if name not in ("padding", "truncation")}
@@ -93,8 +96,10 @@ class TokenizerDefinition:
         for token in self.added_tokens:
             if token["content"] == text:
                 return int(token["id"])
-        vocabulary = self.content["model"].get("vocab")
-        found = vocabulary.get(text) if isinstance(vocabulary, dict) else None
+        vocabulary = self.content["model"].get("vocab") or {}
+        if not isinstance(vocabulary, dict):  # Unigram: pairs of piece and score
+            return next((number for number, piece in enumerate(vocabulary) if piece[0] == text), None)
+        found = vocabulary.get(text)
         return None if found is None else int(found)
 
     def named_token(self, name: str) -> str | None:

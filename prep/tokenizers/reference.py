@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from tokenizers import Encoding, Tokenizer
 
+    from prep.tokenizers.definition import TokenizerDefinition
+
 CALL_CHARACTERS = 256 << 10
 """Text a call; the library needs more than a hundred bytes for each of them."""
 
@@ -49,6 +51,21 @@ class ReferenceEncoder:
     def match_control_tokens(self, *, match: bool) -> None:
         """Set whether text that spells a control token becomes that token."""
         self._tokenizer.encode_special_tokens = not match
+
+    def refuse_other_ids(self, definition: TokenizerDefinition) -> None:
+        """Compare the added tokens of the file with those that the library loaded.
+
+        Raises:
+            ConfigError: the library gives one another id than the file says.
+        """
+        for token in definition.added_tokens:
+            found = self._tokenizer.token_to_id(token["content"])
+            if found != token["id"]:
+                raise ConfigError(
+                    f"{definition.origin}: added token {token['content']!r} has id {token['id']} in the "
+                    f"file, and {found} once it is loaded (the library numbers added tokens behind the "
+                    "vocabulary); mend the file"
+                )
 
     def encode(self, texts: Texts) -> Encoded:
         """The ids of several texts."""

@@ -104,7 +104,10 @@ class _Sink:
             self._schema = schema
         else:
             raw: BinaryIO = path.open("wb")
-            openers = {"zst": zstandard.ZstdCompressor(3).stream_writer, "gz": lambda out: gzip.GzipFile(fileobj=out, mode="wb")}
+            openers = {
+                "zst": zstandard.ZstdCompressor(3).stream_writer,
+                "gz": lambda out: gzip.GzipFile(fileobj=out, mode="wb"),
+            }
             self._stream = openers[fmt](raw) if fmt in openers else raw
 
     def write(self, row: dict[str, str]) -> None:

@@ -57,7 +57,7 @@ def work(queue: Any, tokenizer: str, out: Path, number: int) -> None:
     import numpy as np
 
     encoder = fastokens.Tokenizer.from_file(tokenizer)
-    eos = 50256
+    eos = 50256  # of GPT-2; its value changes nothing
 
     def encode(texts: list[str]) -> None:
         ids, offsets = encoder.encode_batch_flat(texts, False, True)
@@ -94,7 +94,7 @@ def main() -> None:
                 queue.put(("range", path, start, start + RANGE_BYTES))
         elif path.suffix == ".zst":
             queue.put(("zst", path, 0, 0))
-        else:
+        elif path.suffix == ".parquet":
             import pyarrow.parquet as pq
 
             for group in range(pq.read_metadata(path).num_row_groups):

@@ -1,0 +1,38 @@
+"""Writes the golden files anew: `python tests/golden/record.py`.
+
+Only for a change of the format or of an order that is meant; the change is then to be seen in the diff.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+
+from prep.config import load_config
+from prep.job import run_job
+
+DATA = Path(__file__).parent / "data"
+JOBS = ("plain", "shuffled")
+
+
+def record(name: str) -> None:
+    folder = DATA / name
+    shutil.rmtree(folder, ignore_errors=True)
+    overrides = [
+        f"source.paths={json.dumps([str(DATA / 'in' / '*.jsonl')])}",
+        f"tokenizer.path={json.dumps(str(DATA / 'tokenizer.json'))}",
+        f"output.path={json.dumps(str(folder))}",
+    ]
+    run_job(load_config(DATA / f"{name}.yaml", overrides))
+    for path in (folder / "_job").iterdir():
+        if path.is_file():  # what is left is free of paths, times and hosts
+            path.unlink()
+
+
+if __name__ == "__main__":
+    for job in JOBS:
+        record(job)
+    (DATA / "recorded.json").write_text(json.dumps({"pyarrow": pa.__version__}) + "\n", encoding="utf-8")
