@@ -192,7 +192,8 @@ def _check_rows(shard: ShardFile, row: Row, header: Row, report: Report) -> Iter
 def _places(batch: pa.RecordBatch) -> NDArray[np.int64]:
     """Source file and row of each document as one number."""
     files: NDArray[np.int64] = batch.column("source_file").to_numpy().astype(np.int64)
-    return (files << ROW_SHIFT) + batch.column("source_row").to_numpy().astype(np.int64)
+    rows: NDArray[np.int64] = batch.column("source_row").to_numpy().astype(np.int64)
+    return (files << ROW_SHIFT) + rows
 
 
 def _check_ids(batch: pa.RecordBatch, tokenizer: Row) -> Iterator[str]:
