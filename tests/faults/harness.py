@@ -51,7 +51,7 @@ def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE) ->
 
 
 class Command:
-    """A `tokenloom` command in a session of its own; a context manager that ends what it started.
+    """A `tokenloom` command in a process group of its own; a context manager that ends what it started.
 
     Every process that comes of it carries a mark in its environment, so that orphans are found too.
     """

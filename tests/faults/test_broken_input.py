@@ -206,8 +206,10 @@ def started_over(
     return job, command
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("name", ["z.jsonl", "z.jsonl.gz", "z.parquet", "z.feather"])
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [("z.jsonl", 0), ("z.jsonl", 2), ("z.jsonl.gz", 2), ("z.parquet", 2), ("z.feather", 0), ("z.feather", 2)],
+)
 def test_a_file_that_is_truncated_while_it_is_read(
     make_job: MakeJob, harness: ModuleType, sources: Path, name: str, workers: int
 ) -> None:

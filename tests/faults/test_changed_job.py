@@ -121,7 +121,7 @@ IDENTITY = [
     ("name", "other", "'job'", "'other'"),
     ("source.text_field", "body", "'text'", "'body'"),
     ("source.id_field", "null", "'id'", "None"),
-    ("source.keep_fields", "{lang: string, n: int64}", "{'lang': 'string'}", "'n': 'int64'"),
+    ("source.keep_fields", "{lang: string, n: int64}", "'lang', 'string'", "'n', 'int64'"),
     ("source.format", "jsonl", "'auto'", "'jsonl'"),
     ("tokenizer.add_eos", "false", "0", "None"),
     ("tokenizer.add_bos", "true", "None", "0"),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.faults.harness import Job
 
 SCRIPT = Path(__file__).with_name("crash_points.py")
-SECONDS = 120
+SECONDS = 200
 
 
 @pytest.fixture(scope="module")

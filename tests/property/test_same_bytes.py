@@ -300,7 +300,7 @@ shuffles = st.one_of(
 )
 @example(batches=(300, 64), shard_size=1_500, shuffle=SHUFFLED)
 @settings(
-    max_examples=15,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],

@@ -215,7 +215,8 @@ def test_damaged_offsets_are_an_error_and_no_crash_q01(
     damaged[place] = value
     data[begin : begin + damaged.nbytes] = damaged.tobytes()
     path.write_bytes(data)
-    done = subprocess.run([sys.executable, "-c", READ, path], check=False, capture_output=True, text=True)
+    command = [sys.executable, "-c", READ, path]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 0, f"exit {done.returncode}: {done.stderr[-500:]}"
     found = json.loads(done.stdout)
     assert isinstance(found, str), f"read as {found}"

@@ -103,9 +103,8 @@ def test_text_is_utf8_whatever_the_locale_q11(tmp_path: Path, locale: str) -> No
         name: value for name, value in os.environ.items() if not name.startswith(("LC_", "LANG", "PYTHON"))
     }
     environment |= {"LC_ALL": locale, "LANG": locale, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
-    output = subprocess.run(
-        [sys.executable, "-c", program], env=environment, check=True, capture_output=True
-    ).stdout
+    command = [sys.executable, "-c", program]
+    output = subprocess.run(command, env=environment, cwd=tmp_path, check=True, capture_output=True).stdout
     encoding, found = json.loads(output)
     assert encoding.lower() not in {"utf-8", "utf8"}
     assert found == ["naïve 漢 é", "x\ufffd"]

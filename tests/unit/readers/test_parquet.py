@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from prep.catalog.errors import InputError
+from prep.pipeline.messages import LocalFile, Span
+from prep.pipeline.reader import read_span
 from prep.readers.block import ReadOptions
 from prep.readers.parquet import RowGroup, read_groups, row_groups, schema_of, stream_group
 from prep.readers.tabular import documents_of
@@ -190,13 +192,14 @@ def test_a_changed_byte_in_the_pages_is_an_error_of_the_input_or_other_text(
     good, chunk = path.read_bytes(), pq.read_metadata(path).row_group(0).column(0)
     begin = chunk.dictionary_page_offset or chunk.data_page_offset
     wanted = ReadOptions(on_bad_record="skip", on_bad_text="replace")
+    span, file = Span(0, "groups", 0, 1, 0, 1), LocalFile(str(path), len(good), "parquet")
     for place in range(begin, begin + chunk.total_compressed_size):
         for change in (0x01, 0x55, 0xFF):
             data = bytearray(good)
             data[place] ^= change
             path.write_bytes(data)
             try:
-                found = texts(str(path), 0, 1, wanted)
+                found = read_span(span, file, None, wanted)
             except InputError:
                 continue
             assert len(found) <= 20
