@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 EXIT_CODES = """\
 exit codes:
   0    done
@@ -71,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler]
     )
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         signal.signal(number, _interrupt)
     return _run(options)
 
@@ -88,16 +90,22 @@ def _run(options: argparse.Namespace) -> int:
         name = signal.Signals(interruption.number).name
         hint = getattr(options, "interrupted", "")
         print(f"tokenloom: stopped by {name}. {hint}".rstrip(), file=sys.stderr)
+        # While Python shuts down its handlers are gone; a further signal must not change the exit status.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         return 128 + interruption.number
     except BrokenPipeError:
         sys.stderr.close()
         return 128 + signal.SIGPIPE
 
 
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """What SIG_IGN does, without its warning about a signal that was under way."""
+
+
 def _interrupt(number: int, _: FrameType | None) -> None:
     """Stop at once, but only once: what follows cleans up undisturbed."""
-    for other in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(other, signal.SIG_IGN)
+    for other in STOP_SIGNALS:
+        signal.signal(other, _ignore)
     raise Interrupted(number)
 
 

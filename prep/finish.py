@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from prep.catalog.catalog import TOTALS, write_header, write_tables
+from prep.catalog.catalog import TOTALS, checksum_of, write_header, write_tables
 from prep.catalog.errors import ConfigError, IntegrityError
 from prep.catalog.fingerprint import fingerprint
 from prep.catalog.names import JOB_FOLDER, TOKENIZER
@@ -107,7 +107,9 @@ def write_catalog(
         "ledger": ledger,
         "tokenloom_version": version("tokenloom"),
     }
-    header["checksums"] = write_tables(folder, [entry.row for entry in entries], sources, scratch)
+    header["checksums"] = {TOKENIZER: checksum_of(resolved.definition.canonical)} | write_tables(
+        folder, [entry.row for entry in entries], sources, scratch
+    )
     write_header(folder, header, scratch)
     return header
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from prep.tokenizers.definition import TokenizerDefinition
 
 SHOWN_CHANGES = 10
+RECORDED = {"identity", "tokenizer_content", "probe_ids"}
+"""What the record of a job has to hold."""
 ADVICE = (
     "Run with the fields as they were to continue, with --restart to begin anew in this folder, "
     "or with another output.path"
@@ -157,9 +159,12 @@ class JobRecord:
 
     def read(self) -> dict[str, Any]:
         try:
-            return dict(json.loads(self._job.read_bytes()))
-        except (OSError, ValueError, TypeError) as error:
+            record = json.loads(self._job.read_bytes())
+        except (OSError, ValueError) as error:
             raise IntegrityError(f"{self._job}: cannot be read: {error}; use --restart") from error
+        if not isinstance(record, dict) or not record.keys() >= RECORDED:
+            raise IntegrityError(f"{self._job}: expected {', '.join(sorted(RECORDED))}; use --restart")
+        return record
 
     def write(self, record: Mapping[str, Any]) -> None:
         with atomic_write(self._job, scratch=self._scratch) as stream:

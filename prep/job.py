@@ -12,7 +12,7 @@ import os
 import platform
 import shutil
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -92,17 +92,31 @@ def run_job(
         return summary
 
 
+class _RunLog(logging.FileHandler):
+    """The job folder's log; a job does not end because its log cannot be written."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the base class's name
+        del record
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
+
+
 @contextmanager
 def _run_log(folder: Path) -> Iterator[None]:
     """Write what is logged to the job folder too, one run after the other."""
-    handler = logging.FileHandler(folder / JOB_FOLDER / "run.log", encoding="utf-8")
+    path = folder / JOB_FOLDER / "run.log"
+    with store_errors(path):
+        handler = _RunLog(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("prep")
     logger.addHandler(handler)
     try:
         yield
     except BaseException as error:
-        logger.info("ended by %s: %s", type(error).__name__, error)
+        ended = f"ended by {type(error).__name__}: {error}"
+        handler.emit(logging.LogRecord("prep", logging.ERROR, __file__, 0, ended, None, None))
         raise
     finally:
         logger.removeHandler(handler)

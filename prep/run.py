@@ -146,18 +146,25 @@ class JobRun:
                 refuse_other_ids(resolved.probes, record["probe_ids"], resolved.plain_ids)
             refuse_source_changes(self._folder, self._record.read_sources(), now)
             refuse_changes(self._folder, record["identity"], resolved.identity)
+            self._keep_tokenizer(resolved)
             return self._journal.recover(verify_all=self._verify_all)
         if any((self._folder / "shards").iterdir()):
             raise RefusedError(
                 f"{self._folder / 'shards'}: holds files, and the record of the job that wrote them "
                 f"({JOB_FOLDER}/job.json) is missing; give another output.path, or --restart to remove them"
             )
-        with atomic_write(self._folder / TOKENIZER, scratch=self._scratch) as stream:
-            stream.write(resolved.definition.canonical)
+        self._keep_tokenizer(resolved)
         with atomic_write(self._folder / JOB_FOLDER / SETTINGS, scratch=self._scratch) as stream:
             stream.write(dump_settings(resolved.definition))
         self._record.write_sources(resolved.files)
         return []
+
+    def _keep_tokenizer(self, resolved: Resolved) -> None:
+        """See that the tokenizer lies beside the shards."""
+        path = self._folder / TOKENIZER
+        if not path.exists() or path.read_bytes() != resolved.definition.canonical:
+            with atomic_write(path, scratch=self._scratch) as stream:
+                stream.write(resolved.definition.canonical)
 
     def _write_record(self, resolved: Resolved, backend: str, refused_backends: Sequence[str] = ()) -> None:
         refused = self._record.read().get("refused_backends", []) if self._record.exists() else []

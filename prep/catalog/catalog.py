@@ -14,7 +14,7 @@ import xxhash
 
 from prep.catalog.commit import atomic_write
 from prep.catalog.errors import InputError, IntegrityError
-from prep.catalog.names import HEADER, JOB_FOLDER, SHARDS, SOURCES
+from prep.catalog.names import HEADER, JOB_FOLDER, SHARDS, SOURCES, TOKENIZER
 from prep.catalog.schema import FORMAT_VERSION, HISTOGRAM_BINS, SHARD_TABLE, SOURCE_TABLE
 from prep.catalog.shard import ShardFile
 
@@ -30,7 +30,7 @@ FIELDS = {
     "token_dtype": (),
     "identity": (),
     "identity_fingerprint": (),
-    "checksums": (SHARDS, SOURCES),
+    "checksums": (SHARDS, SOURCES, TOKENIZER),
     "totals": (*TOTALS, "num_shards", "num_sources"),
     "tokenizer": ("fingerprint", "vocab_size", "control_ids", "bos_id", "eos_id"),
     "ledger": ("read", "written", "rejected"),
@@ -57,10 +57,11 @@ def _write_parquet(path: Path, table: pa.Table, scratch: Path | None) -> str:
     data = stream.getvalue()
     with atomic_write(path, scratch=scratch) as out:
         out.write(data)
-    return _hex(data)
+    return checksum_of(data)
 
 
-def _hex(data: bytes) -> str:
+def checksum_of(data: bytes) -> str:
+    """xxh3-64 as the header writes it."""
     return f"{xxhash.xxh3_64_intdigest(data):016x}"
 
 
@@ -181,9 +182,9 @@ class Catalog:
         source = self.sources(["name"]).column("name")[position].as_py()
         return {"shard": entry["path"], "row": row, "source": source, **document}
 
-    def table_checksum(self, name: str) -> str:
-        """The checksum that a table has on disk, to compare with `header["checksums"]`."""
-        return _hex((self.folder / name).read_bytes())
+    def checksum(self, name: str) -> str:
+        """The checksum that a table or the tokenizer has on disk, to compare with `header["checksums"]`."""
+        return checksum_of((self.folder / name).read_bytes())
 
     def file(self, relative: str) -> Path:
         """The path of a shard; refuses one that would leave the catalog's folder."""

@@ -12,7 +12,7 @@ from prep.catalog.catalog import TOTALS
 from prep.catalog.columns import flat_values
 from prep.catalog.errors import IntegrityError
 from prep.catalog.fingerprint import fingerprint
-from prep.catalog.names import HEADER, SHARDS, SOURCES
+from prep.catalog.names import HEADER, SHARDS, SOURCES, TOKENIZER
 from prep.catalog.schema import SHARD_TABLE, SOURCE_TABLE, offsets_of
 from prep.catalog.shard import ShardFile, ShardStats, checksum_file
 
@@ -64,6 +64,10 @@ def verify_catalog(catalog: Catalog, on_shard: Callable[[int], object] = lambda 
     findings = report.findings
     if fingerprint(catalog.header["identity"]) != catalog.header["identity_fingerprint"]:
         findings.append(Finding(HEADER, "identity: differs from identity_fingerprint"))
+    try:
+        _compare_checksum(catalog, TOKENIZER, findings)
+    except OSError:
+        findings.append(Finding(TOKENIZER, "the file is missing"))
     shards, sources = (_read_table(catalog, name, findings) for name in (SHARDS, SOURCES))
     findings += _check_ledger(catalog.header, sources)
     if shards is not None:
@@ -83,9 +87,7 @@ def _is_ordered(header: Row) -> bool:
 def _read_table(catalog: Catalog, name: str, findings: list[Finding]) -> list[dict[str, Any]] | None:
     """A table's rows; None, with a finding, where it cannot be read."""
     try:
-        expected, found = catalog.header["checksums"][name], catalog.table_checksum(name)
-        if expected != found:
-            findings.append(Finding(name, f"checksum: expected {expected}, found {found}"))
+        _compare_checksum(catalog, name, findings)
         table = catalog.shards() if name == SHARDS else catalog.sources()
         schema = SHARD_TABLE if name == SHARDS else SOURCE_TABLE
         if table.schema.names != schema.names:
@@ -98,6 +100,12 @@ def _read_table(catalog: Catalog, name: str, findings: list[Finding]) -> list[di
     except DAMAGE as error:
         findings.append(Finding(name, f"cannot be read: {error}"))
     return None
+
+
+def _compare_checksum(catalog: Catalog, name: str, findings: list[Finding]) -> None:
+    expected, found = catalog.header["checksums"][name], catalog.checksum(name)
+    if expected != found:
+        findings.append(Finding(name, f"checksum: expected {expected}, found {found}"))
 
 
 def _check_ledger(header: Row, sources: Sequence[Row] | None) -> Iterator[Finding]:

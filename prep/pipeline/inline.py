@@ -84,8 +84,11 @@ class InlineRunner:
         try:
             for span, data in read_stream(request, settings.read, settings.batch_bytes):
                 payload = Payload.of([data])
-                yield _run(stage, Unit((span,), (request.file,)), payload)
-                payload.close()
+                try:
+                    result = _run(stage, Unit((span,), (request.file,)), payload)
+                finally:
+                    payload.close()
+                yield result
                 last = span
         except InputError as error:
             yield Failed(last, None, str(error), "input")

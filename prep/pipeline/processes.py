@@ -7,8 +7,9 @@ load its own libraries while they load theirs.
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -55,12 +56,26 @@ def started_tokenizers(count: int) -> Iterator[list[Started]]:
 
 def _start(name: str, target: Callable[[Connection], None]) -> Started:
     context = get_context("spawn")
+    resource_tracker.ensure_running()  # it lets signals in when it starts, so it must not start below
     ours, theirs = context.Pipe()
     process = context.Process(target=target, args=(theirs,), name=name, daemon=True)
-    with _one_thread_each():
+    with _one_thread_each(), _signals_held():
         process.start()
     theirs.close()
     return Started(process, ours)
+
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Hold signals back while a child is started, so that none finds it half made; it lets them in itself."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _tokenizer(connection: Connection) -> None:

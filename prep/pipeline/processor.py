@@ -44,6 +44,7 @@ class TokenProcessor:
         self._definition: TokenizerDefinition | None = None
         self._start = Position()
         self._last: tuple[PlacedBlock, int] | None = None
+        self._loaded: tuple[int, int | None] = (0, None)
         self.total_docs_yielded = 0
 
     def __iter__(self) -> Generator[NDArray[np.generic], None, None]:
@@ -54,8 +55,7 @@ class TokenProcessor:
         Raises:
             TokenloomError: see `prep.catalog.errors`.
         """
-        self._start = self._position()
-        self._last = None
+        self._loaded, self._start, self._last = self._yielded(), self._position(), None
         files = list_sources(self._config)
         with tempfile.TemporaryDirectory(prefix="tokenloom-") as folder:
             scratch = Path(folder)
@@ -96,24 +96,24 @@ class TokenProcessor:
             return place._replace(skip=place.skip + 1)
         return place._replace(next_row=place.next_row + 1)
 
+    def _yielded(self) -> tuple[int, int | None]:
+        """File and row of the last document that was yielded."""
+        if self._last is None:
+            return self._loaded
+        block, index = self._last
+        file, row = (block.documents.column(name)[index].as_py() for name in ("source_file", "source_row"))
+        return int(file), int(row)
+
     @property
     def progress(self) -> int:
         """Index of the file that the last document came from."""
-        if self._last is None:
-            return self._start.file
-        block, index = self._last
-        return int(block.documents.column("source_file")[index].as_py())
+        return self._yielded()[0]
 
     def get_state(self) -> dict[str, Any]:
         """The last document yielded, as plain JSON: file, row in it, documents in all, and where to go on."""
-        row = None
-        if self._last is not None:
-            block, index = self._last
-            row = int(block.documents.column("source_row")[index].as_py())
-        elif self._start.next_row:
-            row = self._start.next_row - 1
+        file, row = self._yielded()
         return {
-            "yielded_file_idx": self.progress,
+            "yielded_file_idx": file,
             "yielded_doc_idx": row,
             "total_docs_yielded": self.total_docs_yielded,
             "position": self._position()._asdict(),
@@ -131,10 +131,11 @@ class TokenProcessor:
         self._last = None
         self.total_docs_yielded = int(state.get("total_docs_yielded") or 0)
         position, row = state.get("position"), state.get("yielded_doc_idx")
+        self._loaded = (int(state.get("yielded_file_idx") or 0), row)
         if position is not None:
             self._start = Position(**position)
         elif self._config.processing.shuffle.documents != "none":
             raise ConfigError("state: field position: needed to continue where documents are shuffled")
         else:
             done = 0 if row is None else int(row) + 1
-            self._start = Position(file=int(state.get("yielded_file_idx") or 0), next_row=done)
+            self._start = Position(file=self._loaded[0], next_row=done)

@@ -215,7 +215,12 @@ class Reorder:
             where = "" if name in failure.message else f"{name}: "
             after = f" (in or after line {base + 1:,})" if span.kind == "lines" else ""
             return InputError(f"{where}{failure.message}{after}")
-        return WorkerError(f"{name}: in the batch that begins at row {base + 1}: {failure.message}")
+        rows = f"row {base + 1:,}"
+        if span.kind == "rows":
+            rows = f"rows {base + 1:,} to {span.stop:,}"
+        elif span.kind in ("bytes", "lines"):
+            rows += f" (bytes {span.start:,} to {span.stop:,})"
+        return WorkerError(f"{name}: in the batch that begins at {rows}: {failure.message}")
 
 
 def _place_drops(block: TokenBlock, starts: NDArray[np.int64]) -> DropTable:

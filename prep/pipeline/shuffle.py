@@ -44,6 +44,7 @@ class BlockShuffle:
         self._seed = seed
         self._max_documents = block_documents
         self._max_bytes = block_bytes
+        self._start = start
         self._block = start.block
         self._skip = start.skip
         self._pieces: list[PlacedBlock] = []
@@ -92,7 +93,9 @@ class BlockShuffle:
         order = self._order(number, documents.num_rows)[skip:]
         flags = np.concatenate([piece.flags for piece in pieces])[order]
         drops.before[:] = len(order)
-        position = first.position(0)._replace(block=number, skip=skip)
+        # The first block begins where the job does, at the records in front of its first document.
+        begin = self._start if number == self._start.block else first.position(0)
+        position = begin._replace(block=number, skip=skip)
         taken = documents.take(pa.array(order.tolist(), pa.int64()))
         return PlacedBlock(taken, flags, drops, [], shuffled=position)
 

@@ -315,6 +315,7 @@ class Supervisor:
             self._finish(child, TokenBlock(message.results, documents, drops, message.sample, text))
         elif isinstance(message, Ready):
             child.ready = True
+            self._failed_starts = 0
             self._check_ready(message)
         elif isinstance(message, WantsTurn):
             self._turns.append(child)
@@ -332,6 +333,7 @@ class Supervisor:
         assert item.request is not None
         if isinstance(message, ReaderMessage):
             item.credit -= 1
+            item.deaths = 0
             span = message.span
             item.resume = span.stop + 1 if span.kind == "oversized" else span.stop
             self._add_block(item, Unit((span,), (item.request.file,)), payload)
@@ -397,7 +399,9 @@ class Supervisor:
         how = _describe_exit(child.process.exitcode)
         child.process.close()
         child.channel.close()
-        log.warning("a %s process %s", "reader" if child.is_reader else "tokenizer", how)
+        log.warning(
+            "a %s process %s%s", "reader" if child.is_reader else "tokenizer", how, _working_on(child)
+        )
         self._end_turn(child)
         if child.is_reader:
             self._bury_reader(child, how)
@@ -427,6 +431,16 @@ class Supervisor:
             self._fail_stream(item, Failed(span, None, _death_message("reader", how), "worker"))
         else:
             self._start_stream(item)
+
+
+def _working_on(child: _Child) -> str:
+    if child.queue:
+        unit = child.queue[0].unit
+        span = unit.spans[0]
+        return f" while it worked on {unit.files[0].path} ({span.kind} from {span.start:,})"
+    if child.item is not None and child.item.request is not None:
+        return f" while it read {child.item.request.file.path}"
+    return ""
 
 
 def _describe_exit(code: int | None) -> str:

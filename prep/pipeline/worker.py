@@ -30,6 +30,7 @@ from prep.pipeline.messages import (
     TokenizedMessage,
     WantsTurn,
 )
+from prep.pipeline.processes import STOP_SIGNALS
 from prep.pipeline.reader import read_stream
 from prep.pipeline.tokenizer import SpanError, TokenStage
 
@@ -73,6 +74,7 @@ def run_reader(connection: Connection) -> None:
 def _begin() -> None:
     """Leave signals to the main process, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     # Parsed records are many and hold no cycles; looking for them at the usual pace costs time.
     gc.set_threshold(GARBAGE_THRESHOLD)
     parent = parent_process()

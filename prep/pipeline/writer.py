@@ -97,13 +97,6 @@ class _OpenShard:
             self.batch.clear()
             self.batch_measure = 0
 
-    def flush_to_device(self, thread: ThreadPoolExecutor) -> None:
-        """Start writing to the device what has piled up, so that little is left to do at the commit."""
-        written = self.stream.tell()
-        if written - self.flushed >= FLUSH_BYTES:
-            self.flushed = written
-            self.flushes.append(thread.submit(os.fdatasync, self.stream.fileno()))
-
     def count(self, name: str, number: int) -> None:
         if number:
             self.ledger[name] = self.ledger.get(name, 0) + number
@@ -136,15 +129,14 @@ class Writer:
         self.next_index = first_index
         self._end = end
         self._shard: _OpenShard | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
-        self._committing: Future[None] | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="flush")
         self.committed: list[Entry] = []
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Leave what is committed; a commit that has begun is finished."""
+        """Leave what is committed."""
         self._thread.shutdown(wait=True)
         if self._shard is not None:
             self._shard.stream.close()
@@ -172,8 +164,7 @@ class Writer:
             stop = int(np.searchsorted(ends, base + room, side="right"))
             if stop <= begin:
                 if shard.batch:
-                    shard.flush_batch()
-                    shard.flush_to_device(self._thread)
+                    self._flush(shard)
                     continue
                 stop = begin + 1  # larger than a record batch, or than a shard
             self._append(shard, block, begin, stop, int(ends[stop - 1]) - base)
@@ -181,10 +172,9 @@ class Writer:
         self._take_drops(block.drops, taken, documents.num_rows)
 
     def finish(self) -> None:
-        """Commit the last shard, and wait until everything is durable."""
+        """Commit the last shard."""
         if self._shard is not None and self._shard.first is not None:
             self._close_shard(self._end)
-        self._await_commit()
 
     def rejects(self) -> list[bytes]:
         """Lines of the shard that is open."""
@@ -205,7 +195,7 @@ class Writer:
         temporary = self._journal.scratch / f"shard-{self._journal.task:05}-{index:06}.arrow"
         with store_errors(temporary):
             stream = temporary.open("wb", buffering=0)
-        writer = ShardWriter(stream, schema, settings.compression)
+            writer = ShardWriter(stream, schema, settings.compression)
         self._shard = _OpenShard(index, temporary, stream, writer, schema)
         return self._shard
 
@@ -250,24 +240,36 @@ class Writer:
         }
         return json.dumps(line, ensure_ascii=False).encode() + b"\n"
 
+    def _flush(self, shard: _OpenShard) -> None:
+        """Write the record batch that is full, and let the device begin with what has piled up."""
+        with store_errors(shard.temporary):
+            shard.flush_batch()
+            written = shard.stream.tell()
+            if written - shard.flushed >= FLUSH_BYTES:
+                shard.flushed = written
+                shard.flushes.append(self._thread.submit(os.fdatasync, shard.stream.fileno()))
+
     def _close_shard(self, position: Position) -> None:
-        shard, self._shard = self._shard, None
+        """Commit the open shard; when this returns it is durable, so a crash costs one shard at most."""
+        shard = self._shard
         assert shard is not None
-        try:
-            with store_errors(shard.temporary):
-                shard.flush_batch()
-                size, checksum = shard.writer.finish()
-        except BaseException:
-            self._shard = shard
-            raise
+        path = self._journal.shard_path(shard.index)
+        with store_errors(path):
+            shard.flush_batch()
+            size, checksum = shard.writer.finish()
+            for flush in shard.flushes:
+                flush.result()
+            publish(shard.stream, shard.temporary, path)
+        shard.stream.close()
+        self._shard = None
         entry = Entry(
             self._row(shard, size, checksum),
             position,
             shard.ledger,
             [[file, *counts] for file, counts in sorted(shard.sources.items())],
         )
-        self._await_commit()
-        self._committing = self._thread.submit(self._commit, shard, entry)
+        self._journal.commit(entry, b"".join(shard.rejects))
+        self.committed.append(entry)
 
     def _row(self, shard: _OpenShard, size: int, checksum: int) -> dict[str, Any]:
         assert shard.first is not None
@@ -289,21 +291,3 @@ class Writer:
             "last_row": shard.last[1],
             "source_base": 0,
         }
-
-    def _commit(self, shard: _OpenShard, entry: Entry) -> None:
-        path = self._journal.shard_path(shard.index)
-        try:
-            with store_errors(path):
-                for flush in shard.flushes:
-                    flush.result()
-                publish(shard.stream, shard.temporary, path)
-        finally:
-            shard.stream.close()
-            shard.temporary.unlink(missing_ok=True)
-        self._journal.commit(entry, b"".join(shard.rejects))
-        self.committed.append(entry)
-
-    def _await_commit(self) -> None:
-        if self._committing is not None:
-            committing, self._committing = self._committing, None
-            committing.result()

@@ -1,4 +1,7 @@
-"""Arrow IPC files and streams (also Feather version 2), batch by batch from mapped memory."""
+"""Arrow IPC files and streams (also Feather version 2), batch by batch.
+
+They are read, not mapped: a mapped file that somebody truncates ends the process.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 @contextmanager
-def _mapped(path: str) -> Iterator[pa.MemoryMappedFile]:
+def _opened(path: str) -> Iterator[pa.NativeFile]:
     try:
-        source = pa.memory_map(path)
+        source = pa.OSFile(path, "rb")
     except (OSError, pa.ArrowInvalid) as error:
         raise InputError(f"{path}: cannot be opened: {error}") from error
     with source:
@@ -51,7 +54,7 @@ def _is_file(path: str) -> bool:
 def schema_of(path: str) -> pa.Schema:
     """The schema of a file."""
     is_file = _is_file(path)
-    with _mapped(path) as source:
+    with _opened(path) as source:
         return (pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)).schema
 
 
@@ -65,7 +68,7 @@ def stream_batches(path: str, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     check_columns(path, schema, options)
     fields = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in options.columns])
     is_file = _is_file(path)
-    with _mapped(path) as source:
+    with _opened(path) as source:
         if is_file:
             reader = pa.ipc.open_file(source, options=fields)
             for index in range(reader.num_record_batches):

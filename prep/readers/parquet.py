@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from prep.readers.block import ReadOptions
 
 
+BUFFER_BYTES = 1 << 20
+"""Read ahead in a column, so that a whole column of a large row group is never in memory."""
+
+
 class RowGroup(NamedTuple):
     """One row group: its first row in the file, its rows, and the decoded bytes of the columns asked for."""
 
@@ -32,7 +36,7 @@ def _metadata(path: str) -> pq.FileMetaData:
     """The footer; parsing it for every read would cost more than the read where there are many row groups."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - loaded where it is used
 
-    return pq.read_metadata(path, memory_map=True)
+    return pq.read_metadata(path)
 
 
 @contextmanager
@@ -40,7 +44,8 @@ def _opened(path: str) -> Iterator[pq.ParquetFile]:
     import pyarrow.parquet as pq  # noqa: PLC0415 - loaded where it is used
 
     try:
-        file = pq.ParquetFile(path, metadata=_metadata(path), memory_map=True, pre_buffer=False)
+        # Not mapped: a mapped file that somebody truncates ends the process.
+        file = pq.ParquetFile(path, metadata=_metadata(path), buffer_size=BUFFER_BYTES, pre_buffer=False)
     except (OSError, pa.ArrowInvalid) as error:
         raise InputError(f"{path}: not a readable Parquet file: {error}") from error
     with file:

@@ -256,12 +256,13 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / JOB_FOLDER / "tmp").mkdir(parents=True)
     record = JobRecord(tmp_path)
     assert not record.exists()
-    record.write({"identity": {"ü": [1, None]}})
+    content = {"identity": {"ü": [1, None]}, "tokenizer_content": "x", "probe_ids": [[1]]}
+    record.write(content)
     record.write_sources(
         [SourceFile("ü\n.jsonl", 5, "/x/ü\n.jsonl", "jsonl"), SourceFile("b", 0, "/b", "txt")]
     )
     assert record.exists()
-    assert record.read() == {"identity": {"ü": [1, None]}}
+    assert record.read() == content
     assert record.read_sources() == [["ü\n.jsonl", 5], ["b", 0]]
 
 

@@ -174,10 +174,10 @@ def test_a_table_that_cannot_be_read_is_an_integrity_error_with_its_path(
 def test_equal_tables_have_equal_bytes(catalog_folder: Path, tmp_path: Path) -> None:
     catalog = Catalog.open(catalog_folder)
     checksums = write_tables(tmp_path, catalog.shards().to_pylist(), catalog.sources())
-    assert checksums == catalog.header["checksums"]
+    assert checksums.items() <= catalog.header["checksums"].items()
     for name in (SHARDS, SOURCES):
         assert (tmp_path / name).read_bytes() == (catalog_folder / name).read_bytes()
-        assert catalog.table_checksum(name) == checksums[name]
+        assert catalog.checksum(name) == checksums[name]
 
 
 def test_equal_headers_have_equal_bytes_whatever_the_order_of_the_fields(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def rewrite(
         size, checksum = writer.finish()
     rows[number] |= {**writer.stats.row(), "file_bytes": size, "checksum": checksum}
     checksums = write_tables(folder, rows, catalog.sources())
-    edit_header(folder, lambda header: header.update(checksums=checksums))
+    edit_header(folder, lambda header: header["checksums"].update(checksums))
     edit_header(
         folder,
         lambda header: header["totals"].update(
@@ -143,7 +143,7 @@ def test_a_wrong_figure_is_found_even_where_its_table_has_the_right_checksum(
     rows = catalog.shards().to_pylist()
     rows[1][column] += 1
     checksums = write_tables(catalog_folder, rows, catalog.sources())
-    edit_header(catalog_folder, lambda header: header.update(checksums=checksums))
+    edit_header(catalog_folder, lambda header: header["checksums"].update(checksums))
     assert any(rows[1]["path"] in line for line in findings(catalog_folder))
 
 
@@ -160,7 +160,7 @@ def test_records_of_the_sources_that_do_not_add_up_to_the_ledger_are_found(catal
     sources = catalog.sources().to_pylist()
     sources[0]["records_read"] += 1
     checksums = write_tables(catalog_folder, catalog.shards().to_pylist(), pa.Table.from_pylist(sources))
-    edit_header(catalog_folder, lambda header: header.update(checksums=checksums))
+    edit_header(catalog_folder, lambda header: header["checksums"].update(checksums))
     assert findings(catalog_folder)
 
 
@@ -246,7 +246,7 @@ def test_shards_in_another_order_are_found(catalog_folder: Path) -> None:
     catalog = Catalog.open(catalog_folder)
     rows = catalog.shards().to_pylist()
     checksums = write_tables(catalog_folder, [rows[1], rows[0], *rows[2:]], catalog.sources())
-    edit_header(catalog_folder, lambda header: header.update(checksums=checksums))
+    edit_header(catalog_folder, lambda header: header["checksums"].update(checksums))
     assert [line for line in findings(catalog_folder) if "begins at source position" in line]
 
 
