@@ -213,7 +213,7 @@ def test_q23_a_batch_that_kills_its_process_twice_ends_the_job_with_file_and_row
     assert message.startswith("tokenloom: error: ")
     assert "large.jsonl" in message
     assert "signal 9" in message
-    row = int(message.partition(" row ")[2].partition(":")[0].replace(",", ""))
+    row = int(message.partition(" row ")[2].split()[0].rstrip(":").replace(",", ""))
     lines = (job.config.parent / "sources/large.jsonl").read_bytes().splitlines(keepends=True)
     assert row <= FILLERS + 1
     assert sum(map(len, lines[row - 1 : FILLERS])) <= BATCH_BYTES

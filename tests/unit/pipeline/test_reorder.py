@@ -85,7 +85,7 @@ def test_a_file_s_error_says_after_which_line_q01() -> None:
 
 def test_a_dead_worker_s_error_says_where_its_batch_begins() -> None:
     failure = Failed(lines(0, 10, 20), None, "a tokenizer process was killed by SIGKILL twice", "worker")
-    with pytest.raises(WorkerError, match=r"web/a\.jsonl: in the batch that begins at row 41: .*SIGKILL"):
+    with pytest.raises(WorkerError, match=r"web/a\.jsonl: in the batch that begins at row 41.*SIGKILL"):
         list(Reorder(NAMES, LAYOUT, Position()).place([block(lines(0, 0, 10, 0), ["x"], 40), failure]))
 
 
@@ -109,3 +109,13 @@ def test_what_is_reached_is_the_file_and_its_bytes_that_are_done() -> None:
         )
     )
     assert reorder.reached == (1, 9)
+
+
+def test_positions_of_a_resumed_block_name_the_file_of_their_document() -> None:
+    first, second = block(lines(0, 0, 30, 0), ["a", "b", "c"]), block(lines(1, 0, 20, 0), ["d", "e"])
+    documents = pa.Table.from_batches([first.documents, second.documents]).combine_chunks().to_batches()[0]
+    both = TokenBlock(first.results + second.results, documents, first.drops, -1, b"")
+    [placed] = Reorder(NAMES, LAYOUT, Position(0, 0, 0, 2)).place([both])
+    assert placed.documents.column("id").to_pylist() == ["c", "d", "e"]
+    positions = [placed.position(index) for index in range(3)]
+    assert positions == [Position(0, 0, 0, 2), Position(1, 0, 0, 0), Position(1, 0, 0, 1)]
