@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import signal
+import socket
 import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -268,7 +269,9 @@ def test_an_answer_that_is_no_file_is_an_error_that_names_it_q60(
 
 
 def test_a_server_that_is_gone_is_an_error(tmp_path: Path) -> None:
-    files = remote("http://127.0.0.1:9", "gone")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    files = remote(f"http://127.0.0.1:{port}", "gone")
     with (
         downloader(files, tmp_path) as loader,
         pytest.raises(InputError, match=r"gone\.jsonl: transfer failed"),
