@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from jobs.commands import catalog, inspect, pretokenize
@@ -55,37 +54,17 @@ def build_parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, _interrupt)
     # numpy would start threads for linear algebra that nobody here uses; it looks when it is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # text is of every script, terminals are not
-    parser = build_parser()
-    options = parser.parse_args(arguments)
-    if options.version:
-        print(version("tokenloom"))
-        return 0
-    if options.command is None:
-        parser.print_help()
-        return 2
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setLevel(logging.WARNING if getattr(options, "quiet", False) else logging.INFO)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler]
-    )
-    for number in STOP_SIGNALS:
-        signal.signal(number, _interrupt)
-    return _run(options)
-
-
-def _run(options: argparse.Namespace) -> int:
-    from prep.catalog.errors import TokenloomError
-
+    options = argparse.Namespace()
     try:
-        return int(options.run(options))
-    except TokenloomError as error:
-        print(f"tokenloom: error: {error}", file=sys.stderr)
-        return error.exit_code
+        build_parser().parse_args(arguments, options)
+        return _run(options)
     except Interrupted as interruption:
         name = signal.Signals(interruption.number).name
         hint = getattr(options, "interrupted", "")
@@ -96,6 +75,29 @@ def _run(options: argparse.Namespace) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return 128 + signal.SIGPIPE
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.version:
+        from importlib.metadata import version
+
+        print(version("tokenloom"))
+        return 0
+    if options.command is None:
+        build_parser().print_help()
+        return 2
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING if getattr(options, "quiet", False) else logging.INFO)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler]
+    )
+    from prep.catalog.errors import TokenloomError
+
+    try:
+        return int(options.run(options))
+    except TokenloomError as error:
+        print(f"tokenloom: error: {error}", file=sys.stderr)
+        return error.exit_code
 
 
 def _ignore(number: int, frame: FrameType | None) -> None:

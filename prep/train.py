@@ -50,9 +50,9 @@ def _texts(config: JobConfig, max_bytes: int, files: Sequence[SourceFile], scrat
             seen += len(text.encode())
             if seen >= max_bytes:
                 return
-            for done in range(passed, file_idx):
-                downloader.release(done)
-            passed = file_idx
+            if passed < file_idx:
+                passed = file_idx
+                downloader.release_before(passed)
     finally:
         downloader.close()
 

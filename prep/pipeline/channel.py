@@ -134,9 +134,11 @@ class Channel:
             message, sizes = self.connection.recv()
             if sizes is None:
                 return message, None
-            _, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
+            sent, descriptors, _, _ = socket.recv_fds(self._socket, 1, 1)
         except OSError as error:
             raise EOFError from error
+        if not sent:
+            raise EOFError
         if not descriptors:
             raise WorkerError(
                 "a block of data was lost between processes: too many open files? Raise `ulimit -n`, or "

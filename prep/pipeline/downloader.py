@@ -7,16 +7,18 @@ Local files are used in place. Transfers run in a thread of the main process, be
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from prep.catalog.errors import InputError, StoreError, TokenloomError
+from prep.catalog.commit import store_errors
+from prep.catalog.errors import InputError, TokenloomError
 from prep.pipeline.messages import DownloaderMessage
-from prep.readers import COMPRESSIONS, compression_of
+from prep.readers import compression_of
 from prep.sources.locations import public_location
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
     from prep.sources.listing import SourceFile
 
@@ -76,15 +78,16 @@ class Downloader:
         with self._changed:
             self._changed.wait(seconds)
 
-    def release(self, file_idx: int) -> None:
-        """Remove a download that nobody needs any more."""
+    def release_before(self, file_idx: int) -> None:
+        """Remove the downloads in front of a file; nobody needs them any more."""
         with self._changed:
-            message = self._ready.pop(file_idx, None)
-            if message is None:
-                return
-            self._held -= self._files[file_idx].size
-            self._changed.notify_all()
-        (self._folder / message.file_path).unlink(missing_ok=True)
+            passed = [number for number in self._ready if number < file_idx]
+            for number in passed:
+                message = self._ready.pop(number)
+                Path(message.file_path).unlink(missing_ok=True)
+                self._held -= self._files[number].size
+            if passed:
+                self._changed.notify_all()
 
     def close(self) -> None:
         """Stop transferring and remove what is there."""
@@ -93,8 +96,7 @@ class Downloader:
             self._changed.notify_all()
         if self._thread.is_alive():
             self._thread.join(CLOSE_SECONDS)  # a transfer that hangs ends with the process
-        for file_idx in list(self._ready):
-            self.release(file_idx)
+        self.release_before(len(self._files))
 
     def _run(self, remote: Sequence[int]) -> None:
         for file_idx in remote:
@@ -118,23 +120,18 @@ class Downloader:
 
     def _fetch(self, file_idx: int) -> str:
         source = self._files[file_idx]
-        suffix = next(
-            (end for end in COMPRESSIONS if end == compression_of(public_location(source.location))), ""
-        )
+        suffix = compression_of(public_location(source.location)) or ""
         target = self._folder / f"download-{file_idx:06}{suffix}"
-        received = 0
         try:
-            import fsspec  # noqa: PLC0415 - only remote files need it
-
-            with fsspec.open(source.location, "rb", **self._options) as remote, target.open("wb") as local:
-                while (chunk := remote.read(CHUNK_BYTES)) and not self._closing:
-                    local.write(chunk)
-                    received += len(chunk)
-        except OSError as error:
+            received = self._transfer(source, target)
+        except TokenloomError:
             target.unlink(missing_ok=True)
-            if error.filename == str(target):
-                raise StoreError(f"{target}: cannot write: {error.strerror}") from error
-            raise InputError(f"{source.name}: transfer failed after {received:,} bytes: {error}") from error
+            raise
+        except Exception as error:  # noqa: BLE001
+            # Each file system raises its own kinds; whatever it is, the job must hear of it.
+            target.unlink(missing_ok=True)
+            reason = str(error).replace(source.location, public_location(source.location))
+            raise InputError(f"{source.name}: transfer failed: {type(error).__name__}: {reason}") from None
         if received != source.size and not self._closing:
             target.unlink(missing_ok=True)
             raise InputError(
@@ -142,3 +139,26 @@ class Downloader:
                 f"received {received:,}"
             )
         return str(target)
+
+    def _transfer(self, source: SourceFile, target: Path) -> int:
+        """Copy a file; returns how many bytes came, at most a little more than were announced."""
+        import fsspec  # noqa: PLC0415 - only remote files need it
+
+        received = 0
+        with fsspec.open(source.location, "rb", **self._options) as remote, _local(target) as local:
+            while received <= source.size and not self._closing:
+                chunk = remote.read(min(CHUNK_BYTES, source.size - received + 1))
+                if not chunk:
+                    break
+                with store_errors(target):
+                    local.write(chunk)
+                received += len(chunk)
+        return received
+
+
+@contextmanager
+def _local(target: Path) -> Iterator[BinaryIO]:
+    with store_errors(target):
+        stream = target.open("wb", buffering=0)
+    with stream:
+        yield stream

@@ -33,6 +33,9 @@ class Paths(Protocol):
     def wait(self, seconds: float) -> None:
         """Wait until another file may be there."""
 
+    def release_before(self, file_idx: int) -> None:
+        """Nobody needs the files in front of this one any more."""
+
 
 class Feed:
     """Hands out work in the order of the document stream.
@@ -69,7 +72,8 @@ class Feed:
         return self._held is None and self._pieces is None and self._next_file >= len(self._files)
 
     def wait(self, seconds: float) -> None:
-        """Wait until the next file may be there."""
+        """Wait until the next file may be there; nothing that was handed out may be unread."""
+        self._paths.release_before(self._next_file)
         self._paths.wait(seconds)
 
     def next(self) -> Unit | StreamRequest | None:
@@ -124,7 +128,7 @@ class Feed:
         elif (
             file.format == "arrow"
             or compressed
-            or (file.format == "json" and json_array.holds_array(file.path))
+            or (file.format == "json" and json_array.holds_array(file.path, file.size))
         ):
             yield StreamRequest(index, file, start)
         else:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from prep.catalog.schema import byte_lengths
 from prep.pipeline.messages import Span
 from prep.readers import arrow, json_array, jsonl, lines, parquet, tabular, text
 from prep.readers.block import Collector
@@ -50,7 +49,7 @@ def read_span(span: Span, file: LocalFile, payload: Payload | None, options: Rea
         table = parquet.read_groups(file.path, span.start, span.stop, options)
         return tabular.documents_of(file.path, table, options)
     if span.kind == "file":
-        return text.read_file(file.path, options)
+        return text.read_file(file.path, options, file.size)
     if span.kind == "oversized":
         collector = Collector(options)
         message = f"a record of {span.stop - span.start:,} bytes; processing.max_record_bytes is {limit:,}"
@@ -73,14 +72,16 @@ def read_stream(
     """
     path, kind = request.file.path, request.file.format
     if kind == "parquet":
-        yield from _table_spans(request, _parquet_pieces(request, options, batch_bytes), options, batch_bytes)
+        yield from _table_spans(request, _parquet_pieces(request, options, batch_bytes), batch_bytes)
     elif kind == "arrow":
-        yield from _table_spans(request, _arrow_pieces(request, options), options, batch_bytes)
-    elif kind == "json" and json_array.holds_array(path):
-        blocks = json_array.array_blocks(path, request.start, batch_bytes, options.max_record_bytes)
+        yield from _table_spans(request, _arrow_pieces(request, options), batch_bytes)
+    elif kind == "json" and json_array.holds_array(path, request.file.size):
+        blocks = json_array.array_blocks(
+            path, request.start, batch_bytes, options.max_record_bytes, request.file.size
+        )
         yield from _element_spans(request, blocks)
     else:
-        with open_text(path) as stream:
+        with open_text(path, request.file.size) as stream:
             found = lines.stream_blocks(stream, request.start, batch_bytes, options.max_record_bytes)
             yield from _line_spans(request.file_idx, found)
 
@@ -122,15 +123,14 @@ def _arrow_pieces(request: StreamRequest, options: ReadOptions) -> Iterator[tupl
 def _table_spans(
     request: StreamRequest,
     pieces: Iterator[tuple[int, pa.RecordBatch]],
-    options: ReadOptions,
     batch_bytes: int,
 ) -> Iterator[tuple[Span, pa.RecordBatch]]:
-    """Rows from `request.start` on, cut and joined to blocks of about `batch_bytes` of text."""
+    """Rows from `request.start` on, cut and joined to blocks of about `batch_bytes`."""
     pending: list[pa.RecordBatch] = []
     begin, size = request.start, 0
     for first, whole in pieces:
         skipped = max(0, request.start - first)
-        for piece, nbytes in _cut(whole.slice(skipped), options.text_field, batch_bytes):
+        for piece, nbytes in _cut(whole.slice(skipped), batch_bytes):
             pending.append(piece)
             size += nbytes
             if size >= batch_bytes:
@@ -144,15 +144,15 @@ def _table_spans(
 def _table_span(
     index: int, row: int, pending: list[pa.RecordBatch], size: int
 ) -> tuple[Span, pa.RecordBatch]:
-    batch = (
-        pending[0] if len(pending) == 1 else pa.Table.from_batches(pending).combine_chunks().to_batches()[0]
-    )
+    batch = pending[0]
+    if len(pending) > 1:
+        (batch,) = pa.Table.from_batches(pending).combine_chunks().to_batches()
     return Span(index, "rows", row, row + batch.num_rows, row, size), batch
 
 
-def _cut(batch: pa.RecordBatch, text_field: str, batch_bytes: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-    """Slices of a record batch of about `batch_bytes` of text each, with that size."""
-    ends = np.cumsum(byte_lengths(tabular.plain(batch.column(text_field))))
+def _cut(batch: pa.RecordBatch, batch_bytes: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Slices of a record batch of about `batch_bytes` each, with that size."""
+    ends = np.cumsum(sum(tabular.column_lengths(column) for column in batch.columns))
     start = 0
     while start < batch.num_rows:
         base = int(ends[start - 1]) if start else 0

@@ -100,6 +100,6 @@ class BlockStream:
         passed = self._start.file
         for block in blocks:
             yield block
-            while passed < self.reached[0]:
-                self._downloader.release(passed)
-                passed += 1
+            if passed < self.reached[0]:
+                passed = self.reached[0]
+                self._downloader.release_before(passed)

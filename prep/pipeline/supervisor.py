@@ -196,11 +196,11 @@ class Supervisor:
             yield from self._take()
             if feed.finished and not self._items:
                 return
-            idle_feed = not feed.finished and self._held < self._window
-            self._pump(DOWNLOAD_POLL_SECONDS if idle_feed and not self._busy() else POLL_SECONDS)
-
-    def _busy(self) -> bool:
-        return any(child.queue or child.item for child in self._children)
+            if self._items:
+                self._pump(POLL_SECONDS)
+            else:
+                feed.wait(DOWNLOAD_POLL_SECONDS)
+                self._pump(0)
 
     def _take(self) -> Iterator[TokenBlock | Failed]:
         """Results that are next in order."""

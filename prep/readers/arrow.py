@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from prep.catalog.errors import InputError
-from prep.readers.tabular import check_columns
+from prep.readers.tabular import check_columns, check_offsets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,12 +27,12 @@ END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 def _opened(path: str) -> Iterator[pa.NativeFile]:
     try:
         source = pa.OSFile(path, "rb")
-    except (OSError, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path}: cannot be opened: {error}") from error
     with source:
         try:
             yield source
-        except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, pa.ArrowException) as error:
             raise InputError(f"{path}: not a complete Arrow file: {error}") from error
 
 
@@ -67,11 +67,19 @@ def stream_batches(path: str, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     schema = schema_of(path)
     check_columns(path, schema, options)
     fields = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in options.columns])
-    is_file = _is_file(path)
     with _opened(path) as source:
-        if is_file:
-            reader = pa.ipc.open_file(source, options=fields)
-            for index in range(reader.num_record_batches):
-                yield reader.get_batch(index)
-        else:
-            yield from pa.ipc.open_stream(source, options=fields)
+        for batch in _batches(source, fields, is_file=_is_file(path)):
+            for column in batch.columns:
+                check_offsets(column)
+            yield batch
+
+
+def _batches(
+    source: pa.NativeFile, fields: pa.ipc.IpcReadOptions, *, is_file: bool
+) -> Iterator[pa.RecordBatch]:
+    if not is_file:
+        yield from pa.ipc.open_stream(source, options=fields)
+        return
+    reader = pa.ipc.open_file(source, options=fields)
+    for index in range(reader.num_record_batches):
+        yield reader.get_batch(index)

@@ -58,18 +58,27 @@ class TextStream:
 
 
 @contextmanager
-def open_text(path: str) -> Iterator[TextStream]:
+def open_text(path: str, size: int | None = None) -> Iterator[TextStream]:
     """Open a .gz or .zst file for its text, any other as it is.
 
+    Args:
+        path: the file.
+        size: its size when it was listed; a cut between two gzip members shows in nothing else. None: any.
+
     Raises:
-        InputError: it cannot be opened, or later, read.
+        InputError: it cannot be opened, has another size, or later, cannot be read.
     """
+    suffix = compression_of(path)
     try:
         raw = pa.OSFile(path, "rb")
     except OSError as error:
         raise InputError(f"{path}: cannot be opened: {error}") from error
     with raw:
-        suffix = compression_of(path)
+        found = raw.size()
+        if size not in (None, found):
+            raise InputError(f"{path}: expected {size:,} bytes as when it was listed, found {found:,}")
+        if suffix is not None and found == 0:
+            raise InputError(f"{path}: an empty file is no {CODECS[suffix]} data")
         if suffix is None:
             yield TextStream(path, raw, raw)
             return

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
-
-import orjson
+from typing import TYPE_CHECKING
 
 from prep.catalog.errors import InputError
+from prep.readers import raw_json
 from prep.readers.compressed import open_text
 from prep.readers.lines import BOM, READ_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+LINE_ENDS = bytes.maketrans(b"\r\n", b"  ")
 
-def holds_array(path: str) -> bool:
+
+def holds_array(path: str, size: int | None = None) -> bool:
     """Whether the first character of a .json file that is no white space opens an array."""
-    with open_text(path) as stream:
+    with open_text(path, size) as stream:
         while piece := stream.read(READ_BYTES):
             begin = piece.removeprefix(BOM).lstrip()
             if begin:
@@ -25,28 +25,38 @@ def holds_array(path: str) -> bool:
     return False
 
 
-def array_blocks(path: str, first: int, block_bytes: int, max_bytes: int) -> Iterator[tuple[int, int, bytes]]:
+def array_blocks(
+    path: str, first: int, block_bytes: int, max_bytes: int, size: int | None = None
+) -> Iterator[tuple[int, int, bytes]]:
     """The elements of an array from index `first` on: first index, one behind the last, a line each.
+
+    A line is the element as it is written; line ends inside it, which can only be white space between its
+    parts, become blanks. What is not UTF-8 in it stays for the record policies to judge.
 
     Raises:
         InputError: the file is larger than `max_bytes` or no valid JSON.
     """
-    elements = _load(path, max_bytes)
+    text = _load(path, max_bytes, size)
     lines: list[bytes] = []
-    size, begin = 0, first
-    for index in range(first, len(elements)):
-        lines.append(_dump(elements[index]))
-        size += len(lines[-1])
-        if size >= block_bytes:
-            yield begin, index + 1, b"\n".join(lines)
-            lines, size, begin = [], 0, index + 1
+    held, begin, index = 0, first, -1
+    try:
+        for index, element in enumerate(raw_json.elements(text)):
+            if index < first:
+                continue
+            lines.append(element.encode("utf-8", "surrogateescape").translate(LINE_ENDS))
+            held += len(lines[-1])
+            if held >= block_bytes:
+                yield begin, index + 1, b"\n".join(lines)
+                lines, held, begin = [], 0, index + 1
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a valid JSON array, behind element {index + 1:,}: {error}") from error
     if lines:
-        yield begin, len(elements), b"\n".join(lines)
+        yield begin, index + 1, b"\n".join(lines)
 
 
-def _load(path: str, max_bytes: int) -> list[Any]:
+def _load(path: str, max_bytes: int, size: int | None) -> str:
     pieces: list[bytes] = []
-    with open_text(path) as stream:
+    with open_text(path, size) as stream:
         while piece := stream.read(READ_BYTES):
             pieces.append(piece)
             if stream.offset > max_bytes:
@@ -54,22 +64,4 @@ def _load(path: str, max_bytes: int) -> list[Any]:
                     f"{path}: one JSON array of more than {max_bytes:,} bytes "
                     "(processing.max_record_bytes); write it as JSON Lines, one object a line"
                 )
-    data = b"".join(pieces).removeprefix(BOM)
-    try:
-        try:
-            value = orjson.loads(data)
-        except ValueError:
-            value = json.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a valid JSON array: {error}") from error
-    if not isinstance(value, list):
-        raise InputError(f"{path}: expected one JSON array")
-    return value
-
-
-def _dump(element: Any) -> bytes:
-    """One line of JSON; escapes keep what cannot be encoded for the line's own policies to judge."""
-    try:
-        return orjson.dumps(element)
-    except TypeError:
-        return json.dumps(element).encode()
+    return b"".join(pieces).removeprefix(BOM).decode("utf-8", "surrogateescape")

@@ -7,13 +7,15 @@ surrogates, NaN), and a block is parsed in one sweep unless a line in it needs t
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
 
+from prep.catalog.errors import InputError
+from prep.catalog.schema import DECLARED_TYPES
+from prep.readers import raw_json
 from prep.readers.block import (
     FLAG_INVALID_UTF8,
     FLAG_SURROGATES,
@@ -43,7 +45,7 @@ def parse_lines(lines: Sequence[Any], offset: int | None, options: ReadOptions) 
     Raises:
         RecordError: a record that the policies refuse.
     """
-    lines = without_bom(lines, offset)
+    lines, offset = without_bom(lines, offset)
     swept = _sweep(lines, options)
     return swept if swept is not None else _parse_singly(lines, offset, options)
 
@@ -96,8 +98,14 @@ def _parse_line(collector: Collector, row: int, line: bytes, offset: int, flags:
     except (ValueError, RecursionError) as error:
         collector.fault(row, "bad_record", f"not valid JSON: {error}", offset)
         return
-    if isinstance(record, dict):
-        _restore_numbers(record, line, collector.options)
+    if not isinstance(record, dict):
+        collector.fault(row, "bad_record", f"expected a JSON object, found {_kind(record)}", offset)
+        return
+    try:
+        _keep_as_written(record, line, collector.options)
+    except ValueError as error:
+        collector.fault(row, "bad_record", str(error), offset)
+        return
     _add_record(collector, row, record, offset, flags)
 
 
@@ -105,26 +113,21 @@ def _loads(line: bytes) -> Any:
     try:
         return orjson.loads(line)
     except ValueError:
-        return json.loads(line.decode("utf-8"))
+        return raw_json.loads(line.decode("utf-8"))
 
 
-def _restore_numbers(record: dict[str, Any], line: bytes, options: ReadOptions) -> None:
-    """Give numbers that are kept as strings the very digits that the line has."""
-    names = [name for name, kind in options.kept if pa.types.is_string(kind)]
-    names += [] if options.id_field is None else [options.id_field]
-    if any(type(record.get(name)) in (int, float) for name in names):
-        literal = json.loads(line.decode("utf-8"), parse_int=str, parse_float=str)
-        for name in names:
-            if type(record.get(name)) in (int, float):
-                record[name] = str(literal[name])
+def _keep_as_written(record: dict[str, Any], line: bytes, options: ReadOptions) -> None:
+    """Put the JSON text that the line has for them in place of values that are kept as strings."""
+    names = {name for name, kind in options.kept if pa.types.is_string(kind)}
+    names |= set() if options.id_field is None else {options.id_field}
+    wanted = {name for name in names if not isinstance(record.get(name), str | None)}
+    if wanted:
+        record.update(raw_json.fields(line.decode("utf-8"), wanted))
 
 
-def _add_record(collector: Collector, row: int, record: Any, offset: int, flags: int) -> None:
-    """Add one parsed JSON value under the policies."""
+def _add_record(collector: Collector, row: int, record: dict[str, Any], offset: int, flags: int) -> None:
+    """Add one parsed JSON object under the policies."""
     options = collector.options
-    if not isinstance(record, dict):
-        collector.fault(row, "bad_record", f"expected a JSON object, found {_kind(record)}", offset)
-        return
     text = record.get(options.text_field)
     if text is None:
         found = "is null" if options.text_field in record else f"is missing; fields seen: {_names(record)}"
@@ -150,15 +153,21 @@ def _add_record(collector: Collector, row: int, record: Any, offset: int, flags:
 
 
 def _coerce(name: str, value: Any, kind: pa.DataType) -> Any:
-    """A JSON value as a kept field's type.
+    """A JSON value as a kept field's type; for a string column it is a string already.
 
     Raises:
         ValueError: it does not fit.
+        InputError: the column has a type that JSON knows nothing of.
     """
     if value is None:
         return None
     if pa.types.is_string(kind):
         return _as_text(value)
+    if kind not in DECLARED_TYPES.values():
+        raise InputError(
+            f"kept field {name!r} has type {kind} in the first file, which fields of JSON cannot have; "
+            "declare its type in source.keep_fields: string, int64, float64 or bool"
+        )
     fits = {
         pa.bool_(): lambda: isinstance(value, bool),
         pa.int64(): lambda: type(value) is int and -(2**63) <= value < 2**63,
@@ -166,15 +175,15 @@ def _coerce(name: str, value: Any, kind: pa.DataType) -> Any:
     }
     if not fits[kind]():
         raise ValueError(f"field {name!r}: expected {kind}, found {_kind(value)}")
-    return float(value) if pa.types.is_floating(kind) else value
+    try:
+        return float(value) if pa.types.is_floating(kind) else value
+    except OverflowError as error:
+        raise ValueError(f"field {name!r}: a number too large for {kind}") from error
 
 
-def _as_text(value: Any) -> str | None:
-    """A string as it is, any other JSON value as its compact JSON text, null as None."""
-    if value is None:
-        return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return repair_surrogates(text) or text
+def _as_text(value: str | None) -> str | None:
+    """A string without lone surrogates, or None."""
+    return None if value is None else repair_surrogates(value) or value
 
 
 def _names(record: dict[str, Any]) -> str:

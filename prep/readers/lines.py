@@ -123,11 +123,11 @@ def placed_lines(lines: Sequence[Any], offset: int | None) -> Iterator[tuple[Any
             place += len(line) + 1
 
 
-def without_bom(lines: Sequence[Any], offset: int | None) -> Sequence[Any]:
-    """The lines without the byte order mark that the first line of a file may begin with."""
+def without_bom(lines: Sequence[Any], offset: int | None) -> tuple[Sequence[Any], int | None]:
+    """Lines and their offset without the byte order mark that the first line of a file may begin with."""
     if offset == 0 and lines and isinstance(lines[0], bytes) and lines[0].startswith(BOM):
-        return [lines[0][len(BOM) :], *lines[1:]]
-    return lines
+        return [lines[0][len(BOM) :], *lines[1:]], len(BOM)
+    return lines, offset
 
 
 class LineBlock(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -32,11 +33,17 @@ class RowGroup(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def _metadata(path: str) -> pq.FileMetaData:
+def _metadata(path: str, *_: int) -> pq.FileMetaData:
     """The footer; parsing it for every read would cost more than the read where there are many row groups."""
     import pyarrow.parquet as pq  # noqa: PLC0415 - loaded where it is used
 
     return pq.read_metadata(path)
+
+
+def _version(path: str) -> tuple[int, int, int]:
+    """What changes when a file is written anew."""
+    status = Path(path).stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @contextmanager
@@ -45,13 +52,15 @@ def _opened(path: str) -> Iterator[pq.ParquetFile]:
 
     try:
         # Not mapped: a mapped file that somebody truncates ends the process.
-        file = pq.ParquetFile(path, metadata=_metadata(path), buffer_size=BUFFER_BYTES, pre_buffer=False)
-    except (OSError, pa.ArrowInvalid) as error:
+        file = pq.ParquetFile(
+            path, metadata=_metadata(path, *_version(path)), buffer_size=BUFFER_BYTES, pre_buffer=False
+        )
+    except (OSError, pa.ArrowException) as error:
         raise InputError(f"{path}: not a readable Parquet file: {error}") from error
     with file:
         try:
             yield file
-        except (OSError, pa.ArrowInvalid) as error:
+        except (OSError, pa.ArrowException) as error:
             raise InputError(f"{path}: damaged Parquet data: {error}") from error
 
 
@@ -77,7 +86,10 @@ def row_groups(path: str, options: ReadOptions) -> list[RowGroup]:
             nbytes = sum(
                 column.total_uncompressed_size
                 for column in columns
-                if column.path_in_schema.partition(".")[0] in wanted
+                if any(
+                    column.path_in_schema == name or column.path_in_schema.startswith(name + ".")
+                    for name in wanted
+                )
             )
             groups.append(RowGroup(first, group.num_rows, nbytes))
             first += group.num_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,9 @@ import pyarrow as pa
 from prep.catalog.errors import InputError
 from prep.catalog.schema import byte_lengths
 from prep.readers.block import FLAG_INVALID_UTF8, Collector, Documents, ReadOptions
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 def kept_type(path: str, name: str, kind: pa.DataType) -> pa.DataType:
@@ -39,6 +42,9 @@ def check_columns(path: str, schema: pa.Schema, options: ReadOptions) -> None:
         InputError: the text field is missing or no text, or a kept field has another type.
     """
     names = schema.names
+    for field in options.columns:
+        if names.count(field) > 1:
+            raise InputError(f"{path}: {names.count(field)} columns have the name {field!r}; rename them")
     for field in [options.text_field, *([options.id_field] if options.id_field else [])]:
         if field not in names:
             role = "text_field" if field == options.text_field else "id_field"
@@ -67,9 +73,14 @@ def documents_of(path: str, table: pa.Table, options: ReadOptions) -> Documents:
         RecordError: a row that the policies refuse.
         InputError: a kept column cannot become its type.
     """
-    text = plain(table.column(options.text_field))
-    ids = None if options.id_field is None else _as_strings(plain(table.column(options.id_field)))
-    kept = [_as_kept(path, name, plain(table.column(name)), kind) for name, kind in options.kept]
+    try:
+        text = plain(table.column(options.text_field))
+    except pa.ArrowException as error:
+        raise InputError(f"{path}: column {options.text_field!r}: damaged: {error}") from error
+    ids = None
+    if options.id_field is not None:
+        ids = _as_kept(path, options.id_field, table.column(options.id_field), pa.string())
+    kept = [_as_kept(path, name, table.column(name), kind) for name, kind in options.kept]
     lengths = byte_lengths(text)
     if text.null_count == 0 and not (lengths > options.max_record_bytes).any():
         try:
@@ -80,6 +91,35 @@ def documents_of(path: str, table: pa.Table, options: ReadOptions) -> Documents:
             rows = np.arange(table.num_rows, dtype=np.int64)
             return Documents(table.num_rows, rows, texts, lengths, ids, kept)
     return _row_by_row(text, ids, kept, options)
+
+
+def column_lengths(column: pa.Array) -> NDArray[np.int64]:
+    """About how many bytes each value of a column has, without converting it: int64 of shape (rows,)."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        lengths = column_lengths(column.dictionary)
+        indices = column.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        return lengths[indices] if len(lengths) else np.zeros(len(column), np.int64)
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        wide = np.frombuffer(column.buffers()[1], np.int64)[column.offset : column.offset + len(column) + 1]
+        return np.diff(wide) if len(column) else np.zeros(0, np.int64)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return byte_lengths(column)
+    return np.full(len(column), -(-column.nbytes // max(1, len(column))), np.int64)
+
+
+def check_offsets(column: pa.Array) -> None:
+    """Refuse a column whose offsets point outside its data; whether text is UTF-8 is for the policies.
+
+    Raises:
+        pa.ArrowInvalid: the column is damaged.
+    """
+    raw = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+    if pa.types.is_dictionary(column.type):
+        check_offsets(column.dictionary)
+        column.indices.validate(full=True)
+    wanted = raw.get(column.type)
+    (column if wanted is None else column.view(wanted)).validate(full=True)
 
 
 def _row_by_row(
@@ -117,7 +157,7 @@ def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks)
     if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
+        array = pa.DictionaryArray.from_arrays(array.indices, plain(array.dictionary)).dictionary_decode()
     if _is_text(array.type) and not pa.types.is_string(array.type):
         return array.cast(pa.large_binary()).cast(pa.binary()).view(pa.string())
     if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
@@ -128,7 +168,10 @@ def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 def _as_strings(array: pa.Array) -> pa.Array:
     """Any column as strings; nested values as their JSON text, bytes that are not UTF-8 replaced."""
     if pa.types.is_string(array.type):
-        return array if _is_valid(array) else pa.array(_decoded(array), pa.string())
+        if not _is_valid(array):
+            return pa.array(_decoded(array), pa.string())
+        # A null may stand over bytes, which would count in a shard's measure; taking every row leaves none.
+        return array.take(pa.array(range(len(array)), pa.int64())) if array.null_count else array
     if pa.types.is_nested(array.type) or pa.types.is_boolean(array.type):
         return pa.array([_json_text(value) for value in array.to_pylist()], pa.string())
     return array.cast(pa.string())
@@ -153,14 +196,13 @@ def _json_text(value: Any) -> str | None:
     )
 
 
-def _as_kept(path: str, name: str, array: pa.Array, kind: pa.DataType) -> pa.Array:
-    if pa.types.is_string(kind):
-        return _as_strings(array)
+def _as_kept(path: str, name: str, column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     try:
-        return array.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        array = plain(column)
+        return _as_strings(array) if pa.types.is_string(kind) else array.cast(kind)
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise InputError(
-            f"{path}: kept field {name!r} has type {array.type}, expected {kind} as declared or as in the "
+            f"{path}: field {name!r} has type {column.type}, expected {kind} as declared or as in the "
             f"first file: {error}"
         ) from error
 

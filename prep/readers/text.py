@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-def read_file(path: str, options: ReadOptions) -> Documents:
-    """A file as one document.
+def read_file(path: str, options: ReadOptions, size: int | None = None) -> Documents:
+    """A file as one document; `size` is what it had when it was listed.
 
     Raises:
         InputError: the file cannot be read.
@@ -24,13 +24,13 @@ def read_file(path: str, options: ReadOptions) -> Documents:
     """
     collector = Collector(options)
     pieces: list[bytes] = []
-    with open_text(path) as stream:
+    with open_text(path, size) as stream:
         while piece := stream.read(READ_BYTES):
             if stream.offset <= options.max_record_bytes:
                 pieces.append(piece)
-        size = stream.offset
-    if size > options.max_record_bytes:
-        _too_large(collector, 0, size, 0)
+        length = stream.offset
+    if length > options.max_record_bytes:
+        _too_large(collector, 0, length, 0)
     else:
         _add(collector, 0, b"".join(pieces).removeprefix(BOM), 0)
     return collector.documents(1)
@@ -38,7 +38,7 @@ def read_file(path: str, options: ReadOptions) -> Documents:
 
 def parse_lines(lines: Sequence[Any], offset: int | None, options: ReadOptions) -> Documents:
     """Lines as documents; see `jsonl.parse_lines` for the arguments."""
-    lines = without_bom(lines, offset)
+    lines, offset = without_bom(lines, offset)
     try:
         texts = [line.removesuffix(b"\r").decode("utf-8") for line in lines]
     except (UnicodeDecodeError, AttributeError):

@@ -97,8 +97,10 @@ def test_a_signal_with_every_stage_in_one_process(
 
 def started(command: Command, job: Job, moment: str) -> bool:
     """Whether a command has come as far in its start as a moment."""
+    if not command.catches(signal.SIGTERM):
+        return False  # the interpreter itself is still starting
     if moment == "handler":
-        return command.catches(signal.SIGTERM)
+        return True
     if moment == "first child":
         return bool(command.children())
     return (job.output / "_job" / moment).exists()

@@ -71,7 +71,7 @@ def test_local_files_are_used_in_place(tmp_path: Path) -> None:
     scratch.mkdir()
     with downloader([SourceFile("a.jsonl", 3, str(path), "jsonl")], scratch) as loader:
         assert loader.local_path(0) == str(path)
-        loader.release(0)
+        loader.release_before(1)
         assert list(scratch.iterdir()) == []
     assert path.exists()
 
@@ -91,9 +91,9 @@ def test_remote_files_come_whole_and_go_when_they_are_released(tmp_path: Path, m
             with open(path, "rb") as stream:  # noqa: PTH123 - the path is a text
                 assert stream.read() == data
         assert len(list(tmp_path.iterdir())) == 4
-        for number in (2, 0):
-            loader.release(number)
-            loader.release(number)
+        for number in (0, 1):
+            loader.release_before(number + 1)
+            loader.release_before(number + 1)
         assert len(list(tmp_path.iterdir())) == 2
     assert list(tmp_path.iterdir()) == []
 
@@ -118,7 +118,7 @@ def test_no_more_lies_on_disk_than_is_allowed(tmp_path: Path, memory: Any) -> No
             if number + 2 < 12:
                 loader.wait(0.01)
                 assert loader.local_path(number + 2) is None
-            loader.release(number)
+            loader.release_before(number + 1)
 
 
 def test_a_file_larger_than_all_that_is_allowed_comes_alone(tmp_path: Path, memory: Any) -> None:
@@ -127,11 +127,11 @@ def test_a_file_larger_than_all_that_is_allowed_comes_alone(tmp_path: Path, memo
         arrival(loader, 0)
         loader.wait(0.05)
         assert loader.local_path(1) is None
-        loader.release(0)
+        loader.release_before(1)
         arrival(loader, 1)
         loader.wait(0.05)
         assert [path.stat().st_size for path in tmp_path.iterdir()] == [5000]
-        loader.release(1)
+        loader.release_before(2)
         arrival(loader, 2)
 
 

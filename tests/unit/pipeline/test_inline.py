@@ -34,6 +34,9 @@ class Paths(NamedTuple):
     def local_path(self, file_idx: int) -> str:
         return self.files[file_idx].location
 
+    def release_before(self, file_idx: int) -> None:
+        """Nothing was fetched."""
+
     def wait(self, seconds: float) -> None:
         """All files are here."""
 

@@ -38,6 +38,9 @@ class Paths:
     def local_path(self, file_idx: int) -> str | None:
         return None if file_idx in self.missing else self._files[file_idx].location
 
+    def release_before(self, file_idx: int) -> None:
+        """Nothing was fetched."""
+
     def wait(self, seconds: float) -> None:
         self.waited += seconds
 

@@ -144,11 +144,11 @@ def test_a_stream_is_read_in_blocks_of_about_the_size_asked_for(tmp_path: Path) 
 
 def test_only_the_first_line_of_a_file_may_begin_with_a_byte_order_mark() -> None:
     lines = [b"\xef\xbb\xbfa", b"\xef\xbb\xbfb"]
-    assert without_bom(lines, 0) == [b"a", b"\xef\xbb\xbfb"]
-    assert without_bom(lines, 5) == lines
-    assert without_bom(lines, None) == lines
-    assert without_bom([], 0) == []
-    assert without_bom([b"\xef\xbb\xbf\xef\xbb\xbfa"], 0) == [b"\xef\xbb\xbfa"]
+    assert without_bom(lines, 0) == ([b"a", b"\xef\xbb\xbfb"], 3)
+    assert without_bom(lines, 5) == (lines, 5)
+    assert without_bom(lines, None) == (lines, None)
+    assert without_bom([], 0) == ([], 0)
+    assert without_bom([b"\xef\xbb\xbf\xef\xbb\xbfa"], 0) == ([b"\xef\xbb\xbfa"], 3)
 
 
 def test_places_count_the_line_feeds_and_the_lines_that_were_passed_over() -> None:

@@ -163,9 +163,10 @@ def test_ids_and_kept_strings_are_texts_whatever_the_type(array: pa.Array, texts
     assert found.to_pylist() == texts
 
 
-def test_bytes_that_are_not_utf8_inside_a_kept_value_are_replaced() -> None:
+def test_bytes_that_are_not_utf8_inside_a_kept_struct_are_an_error_that_names_the_field() -> None:
     nested = pa.StructArray.from_arrays([raw_strings([b"caf\xd5"])], ["name"])
-    assert kept(nested) == ['{"name":"caf\ufffd"}']
+    with pytest.raises(InputError, match="field 'k'"):
+        kept(nested)
 
 
 @pytest.mark.parametrize(
