@@ -67,8 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(options)
     except Interrupted as interruption:
         name = signal.Signals(interruption.number).name
-        hint = getattr(options, "interrupted", "")
-        print(f"tokenloom: stopped by {name}. {hint}".rstrip(), file=sys.stderr)
+        hint = getattr(options, "interrupted", "Run the same command again.")
+        print(f"tokenloom: stopped by {name}. {hint}", file=sys.stderr)
         # While Python shuts down its handlers are gone; a further signal must not change the exit status.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         return 128 + interruption.number

@@ -7,15 +7,11 @@ and library versions, paths, modification times) may.
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
-from prep.catalog.commit import atomic_write
-from prep.catalog.errors import IntegrityError, RefusedError
+from prep.catalog.errors import RefusedError
 from prep.catalog.fingerprint import fingerprint
-from prep.catalog.names import JOB_FOLDER
 from prep.catalog.schema import type_name
-from prep.sources.locations import public_location
 from prep.tokenizers.probes import first_difference
 
 if TYPE_CHECKING:
@@ -29,8 +25,6 @@ if TYPE_CHECKING:
     from prep.tokenizers.definition import TokenizerDefinition
 
 SHOWN_CHANGES = 10
-RECORDED = {"identity", "tokenizer_content", "probe_ids"}
-"""What the record of a job has to hold."""
 ADVICE = (
     "Run with the fields as they were to continue, with --restart to begin anew in this folder, "
     "or with another output.path"
@@ -144,42 +138,3 @@ def refuse_other_ids(
             "the same tokenizer gives other ids than when this job began (another version of the tokenizers "
             f"library?): {difference}. Use the version that began it, or --restart"
         )
-
-
-class JobRecord:
-    """`_job/job.json` and `_job/sources.jsonl`: what a job began with."""
-
-    def __init__(self, folder: Path) -> None:
-        self._scratch = folder / JOB_FOLDER / "tmp"
-        self._job = folder / JOB_FOLDER / "job.json"
-        self._sources = folder / JOB_FOLDER / "sources.jsonl"
-
-    def exists(self) -> bool:
-        return self._job.exists()
-
-    def read(self) -> dict[str, Any]:
-        try:
-            record = json.loads(self._job.read_bytes())
-        except (OSError, ValueError) as error:
-            raise IntegrityError(f"{self._job}: cannot be read: {error}; use --restart") from error
-        if not isinstance(record, dict) or not record.keys() >= RECORDED:
-            raise IntegrityError(f"{self._job}: expected {', '.join(sorted(RECORDED))}; use --restart")
-        return record
-
-    def write(self, record: Mapping[str, Any]) -> None:
-        with atomic_write(self._job, scratch=self._scratch) as stream:
-            stream.write(json.dumps(record, indent=1, sort_keys=True).encode() + b"\n")
-
-    def read_sources(self) -> list[list[Any]]:
-        """Name and size of each source file."""
-        try:
-            lines = self._sources.read_bytes().splitlines()
-            return [[entry["name"], entry["size"]] for entry in map(json.loads, lines)]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise IntegrityError(f"{self._sources}: cannot be read: {error}; use --restart") from error
-
-    def write_sources(self, files: Sequence[SourceFile]) -> None:
-        with atomic_write(self._sources, scratch=self._scratch) as stream:
-            for file in files:
-                entry = {**file._asdict(), "location": public_location(file.location)}
-                stream.write(json.dumps(entry, ensure_ascii=False).encode() + b"\n")

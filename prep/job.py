@@ -1,7 +1,7 @@
 """One job from start to finish. Knows stages and files, no executor and no terminal.
 
-Heavy libraries are loaded inside `run_job`, after the tokenizer processes have been started: they take as
-long to load theirs.
+Heavy libraries are loaded inside `run_job`, after the tokenizer processes have been started and told what to
+load: they take as long.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, TextIO
 from prep.catalog.commit import store_errors
 from prep.catalog.errors import RefusedError
 from prep.catalog.names import HEADER, JOB_FOLDER, SHARDS, SOURCES, TOKENIZER
-from prep.pipeline.processes import started_tokenizers
-from prep.pipeline.resources import worker_count
+from prep.pipeline.runner import RunnerStart
+from prep.record import JobRecord
+from prep.tokenizers.definition import load_definition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,11 +84,16 @@ def run_job(
 
             summary = finished_summary(config, folder)
         else:
-            with started_tokenizers(worker_count(config.processing)) as started, _run_log(folder):
+            record = JobRecord(folder)
+            with _run_log(folder), RunnerStart(config, record.refused_backends()) as start:
+                definition = None
+                if config.tokenizer.path is not None:
+                    definition = load_definition(config.tokenizer.path)
+                    start.load(definition)
                 from prep.run import JobRun  # noqa: PLC0415
 
-                run = JobRun(config, folder, started=started, verify_all=verify_all, on_progress=on_progress)
-                summary = run.run()
+                run = JobRun(config, folder, start, verify_all=verify_all, on_progress=on_progress)
+                summary = run.run(definition)
         summary.seconds = time.monotonic() - began
         return summary
 

@@ -81,11 +81,6 @@ class Resolved:
         )
 
 
-def probes_of(definition: TokenizerDefinition) -> list[str]:
-    """The probes for a tokenizer."""
-    return probe_strings(list(definition.control_ids))
-
-
 def resolve(config: JobConfig, definition: TokenizerDefinition, files: Sequence[SourceFile]) -> Resolved:
     """Decide what the configuration leaves open.
 
@@ -106,7 +101,7 @@ def resolve(config: JobConfig, definition: TokenizerDefinition, files: Sequence[
     layout = ShardLayout(_dtype(config, definition, boundaries), config.source.id_field is not None, kept)
     reference = ReferenceEncoder(definition.encoding_json)
     reference.refuse_other_ids(definition)
-    probes = probes_of(definition)
+    probes = probe_strings(list(definition.control_ids))
     plain_ids = policy_ids = probe_ids(reference, probes)
     if tokenizer.control_tokens_in_text == "token":
         reference.match_control_tokens(match=True)

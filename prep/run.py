@@ -18,16 +18,16 @@ from prep.catalog.fingerprint import fingerprint
 from prep.catalog.names import JOB_FOLDER, TOKENIZER
 from prep.catalog.schema import FORMAT_VERSION
 from prep.finish import Summary, stored_definition, summarize, write_catalog
-from prep.identity import JobRecord, refuse_changes, refuse_other_ids, refuse_source_changes
+from prep.identity import refuse_changes, refuse_other_ids, refuse_source_changes
 from prep.job import Progress
 from prep.journal import Journal
 from prep.pipeline.check import EncoderContradictedError, SampleCheck
 from prep.pipeline.messages import Position
-from prep.pipeline.runner import RunnerStart
 from prep.pipeline.stream import BlockStream
 from prep.pipeline.writer import ShardSettings, Writer
 from prep.readers.block import REASONS
-from prep.resolve import Resolved, probes_of, resolve
+from prep.record import JobRecord
+from prep.resolve import Resolved, resolve
 from prep.sources.listing import list_sources
 from prep.tokenizers.definition import SETTINGS, TokenizerDefinition, dump_settings, load_definition
 from prep.train import train_tokenizer
@@ -38,9 +38,8 @@ if TYPE_CHECKING:
 
     from prep.config import JobConfig
     from prep.journal import Entry
-    from prep.pipeline.processes import Started
     from prep.pipeline.reorder import PlacedBlock
-    from prep.pipeline.runner import Runner
+    from prep.pipeline.runner import Runner, RunnerStart
     from prep.sources.listing import SourceFile
 
 log = logging.getLogger(__name__)
@@ -72,62 +71,62 @@ class JobRun:
         self,
         config: JobConfig,
         folder: Path,
+        start: RunnerStart,
         *,
-        started: list[Started],
         verify_all: bool,
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._config = config
         self._folder = folder
-        self._started = started
+        self._start = start
         self._verify_all = verify_all
         self._on_progress = on_progress
         self._record = JobRecord(folder)
         self._journal = Journal(folder, config.name)
         self._scratch = folder / JOB_FOLDER / "tmp"
 
-    def run(self) -> Summary:
+    def run(self, definition: TokenizerDefinition | None) -> Summary:
+        """Work until the catalog is there.
+
+        Args:
+            definition: the tokenizer; None: one that is trained on the sources.
+        """
         shutil.rmtree(self._scratch, ignore_errors=True)
         with store_errors(self._folder):
             self._journal.prepare()
-        refused = self._record.read().get("refused_backends", []) if self._record.exists() else []
-        files = list_sources(self._config) if self._config.tokenizer.train else None
-        definition = self._definition(files)
-        with RunnerStart(self._config, definition, probes_of(definition), refused, self._started) as start:
-            files = files or list_sources(self._config)
-            start.expect_streams(files)
-            resolved = resolve(self._config, definition, files)
-            entries = self._pin(resolved)
-            runner = start.confirm(resolved.policy_ids)
-            backend = f"{start.backend} {start.version} ({start.reason})"
-            log.info("backend: %s", backend)
-            self._write_record(resolved, backend)
-            runner.configure(resolved.settings(start.backend))
-            resumed = len(entries)
-            try:
-                check = self._write_shards(resolved, runner, entries)
-            except EncoderContradictedError:
-                self._write_record(resolved, backend, refused_backends=[start.backend])
-                raise
+        files = list_sources(self._config)
+        if definition is None:
+            definition = self._trained_definition(files)
+            self._start.load(definition)
+        resolved = resolve(self._config, definition, files)
+        self._start.expect_streams(resolved)
+        entries = self._pin(resolved)
+        runner = self._start.confirm(resolved.policy_ids)
+        backend = f"{self._start.backend} {self._start.version} ({self._start.reason})"
+        log.info("backend: %s", backend)
+        self._write_record(resolved, backend)
+        runner.configure(resolved.settings(self._start.backend))
+        resumed = len(entries)
+        try:
+            check = self._write_shards(resolved, runner, entries)
+        except EncoderContradictedError:
+            self._write_record(resolved, backend, refused_backends=[self._start.backend])
+            raise
         header = write_catalog(self._folder, resolved, entries, self._scratch)
         shutil.rmtree(self._scratch, ignore_errors=True)
         summary = summarize(self._folder, header, worked=True)
         summary.resumed_shards, summary.backend = resumed, backend
         if check is not None:
-            summary.checked_documents, summary.lossy_documents = (
-                check.checked_documents,
-                check.lossy_documents,
-            )
+            summary.checked_documents = check.checked_documents
+            summary.lossy_documents = check.lossy_documents
         return summary
 
-    def _definition(self, files: Sequence[SourceFile] | None) -> TokenizerDefinition:
-        """The tokenizer: from the configuration's path, or made now, or made when the job began."""
+    def _trained_definition(self, files: Sequence[SourceFile]) -> TokenizerDefinition:
+        """The tokenizer that the job made when it began, or makes now."""
         train = self._config.tokenizer.train
-        if train is None:
-            return load_definition(self._config.tokenizer.path or "")
+        assert train is not None
         if self._record.exists():
             return stored_definition(self._folder)
-        assert files is not None
         log.info("training a tokenizer of %d ids on the sources", train.vocab_size)
         data = train_tokenizer(self._config, train, files, self._scratch)
         return TokenizerDefinition.from_bytes(data, None, str(self._folder / TOKENIZER))
@@ -167,7 +166,7 @@ class JobRun:
                 stream.write(resolved.definition.canonical)
 
     def _write_record(self, resolved: Resolved, backend: str, refused_backends: Sequence[str] = ()) -> None:
-        refused = self._record.read().get("refused_backends", []) if self._record.exists() else []
+        refused = self._record.refused_backends()
         libraries = ("tokenloom", "tokenizers", "pyarrow", "numpy", "orjson")
         self._record.write(
             {

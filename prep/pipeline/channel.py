@@ -12,13 +12,13 @@ import socket
 import tempfile
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-import pyarrow as pa
-
 from prep.catalog.errors import WorkerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from multiprocessing.connection import Connection
+
+    import pyarrow as pa
 
     from prep.pipeline.messages import Message
 
@@ -71,6 +71,8 @@ class Payload:
 
     def batch(self, part: int) -> pa.RecordBatch:
         """A record batch over the shared memory, without a copy; valid after `close`."""
+        import pyarrow as pa  # noqa: PLC0415 - a job starts its processes before it loads Arrow
+
         with pa.ipc.open_stream(pa.py_buffer(self._view(part))) as reader:
             return reader.read_next_batch()
 
@@ -88,7 +90,9 @@ class Payload:
 
 def _write(stream: BinaryIO, part: Part) -> int:
     start = stream.tell()
-    if isinstance(part, pa.RecordBatch):
+    if hasattr(part, "schema"):
+        import pyarrow as pa  # noqa: PLC0415
+
         with pa.ipc.new_stream(pa.PythonFile(stream, mode="w"), part.schema) as writer:
             writer.write_batch(part)
         return stream.tell() - start

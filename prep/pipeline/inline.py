@@ -38,10 +38,9 @@ def load_encoder(settings: EncoderSettings, encoding_json: str) -> tuple[Encoder
 class InlineRunner:
     """The interface of `Supervisor` without processes."""
 
-    def __init__(self, encoder: EncoderSettings, encoding_json: str) -> None:
-        self._encoder_settings = encoder
-        self._encoding_json = encoding_json
+    def __init__(self) -> None:
         self._encoder: Encoder | None = None
+        self._ready = Ready([], "no encoder was loaded")
         self._settings: StageSettings | None = None
 
     def __enter__(self) -> Self:
@@ -56,10 +55,13 @@ class InlineRunner:
     def expect_streams(self, count: int) -> None:
         """Nothing to start."""
 
-    def ready(self) -> Ready:
+    def load(self, encoder: EncoderSettings, encoding_json: str) -> None:
         """Load the backend."""
-        self._encoder, ready = load_encoder(self._encoder_settings, self._encoding_json)
-        return ready
+        self._encoder, self._ready = load_encoder(encoder, encoding_json)
+
+    def ready(self) -> Ready:
+        """What the backend gives to the probes."""
+        return self._ready
 
     def configure(self, settings: StageSettings) -> None:
         self._settings = settings

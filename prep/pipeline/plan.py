@@ -24,6 +24,21 @@ MAX_SPANS = 256
 """Spans in a unit, so that its message stays small."""
 
 
+def is_stream(file: SourceFile, options: ReadOptions, batch_bytes: int) -> bool:
+    """Whether a reader process will read a file; a remote Parquet file is taken for one that can be split.
+
+    Raises:
+        InputError: it is a damaged Parquet file.
+    """
+    if file.format == "parquet":
+        return file.is_local and _has_large_groups(parquet.row_groups(file.location, options), batch_bytes)
+    return file.format == "arrow" or compression_of(file.name) is not None
+
+
+def _has_large_groups(groups: Sequence[parquet.RowGroup], batch_bytes: int) -> bool:
+    return any(group.nbytes > STREAM_FACTOR * batch_bytes for group in groups)
+
+
 class Paths(Protocol):
     """Where source files lie on local disk."""
 
@@ -141,7 +156,7 @@ class Feed:
 
     def _split_groups(self, index: int, file: LocalFile, start: int) -> Iterator[Span | StreamRequest]:
         groups = parquet.row_groups(file.path, self._options)
-        if any(group.nbytes > STREAM_FACTOR * self._batch_bytes for group in groups):
+        if _has_large_groups(groups, self._batch_bytes):
             yield StreamRequest(index, file, start)
             return
         rows = max(1, groups[-1].first_row + groups[-1].rows) if groups else 1

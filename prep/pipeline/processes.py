@@ -24,13 +24,6 @@ class Started(NamedTuple):
     process: BaseProcess
     connection: Connection
 
-    def kill(self) -> None:
-        """End it; a child holds nothing that is not also in the main process."""
-        self.process.kill()
-        self.process.join()
-        self.process.close()
-        self.connection.close()
-
 
 def start_tokenizer() -> Started:
     """A tokenizer process that waits for Load."""
@@ -40,18 +33,6 @@ def start_tokenizer() -> Started:
 def start_reader() -> Started:
     """A reader process that waits for Configure."""
     return _start("reader", _reader)
-
-
-@contextmanager
-def started_tokenizers(count: int) -> Iterator[list[Started]]:
-    """Tokenizer processes; those that nobody has taken out of the list by the end are killed."""
-    started: list[Started] = []
-    try:
-        started += [start_tokenizer() for _ in range(count)]
-        yield started
-    finally:
-        for child in started:
-            child.kill()
 
 
 def _start(name: str, target: Callable[[Connection], None]) -> Started:

@@ -12,7 +12,7 @@ from prep.catalog.schema import offsets_of
 from prep.pipeline.messages import Position
 from prep.pipeline.runner import RunnerStart
 from prep.pipeline.stream import BlockStream
-from prep.resolve import probes_of, resolve
+from prep.resolve import resolve
 from prep.sources.listing import list_sources
 from prep.tokenizers.definition import TokenizerDefinition, load_definition
 from prep.train import train_tokenizer
@@ -60,8 +60,10 @@ class TokenProcessor:
         with tempfile.TemporaryDirectory(prefix="tokenloom-") as folder:
             scratch = Path(folder)
             definition = self._tokenizer(files, scratch)
-            with RunnerStart(self._config, definition, probes_of(definition)) as start:
+            with RunnerStart(self._config) as start:
+                start.load(definition)
                 resolved = resolve(self._config, definition, files)
+                start.expect_streams(resolved)
                 runner = start.confirm(resolved.policy_ids)
                 runner.configure(resolved.settings(start.backend))
                 with BlockStream(resolved, runner, self._start, scratch, lambda: 0) as stream:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol, Self
 
 from prep.catalog.errors import ConfigError, RefusedError
-from prep.pipeline.inline import InlineRunner
 from prep.pipeline.resources import default_readers, worker_count
 from prep.pipeline.settings import EncoderSettings
 from prep.pipeline.supervisor import Supervisor
-from prep.readers import compression_of
 from prep.tokenizers.backends import FAST, REFERENCE, version_of
-from prep.tokenizers.probes import first_difference
+from prep.tokenizers.probes import first_difference, probe_strings
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -22,10 +19,9 @@ if TYPE_CHECKING:
     from prep.config import JobConfig
     from prep.pipeline.messages import Failed, Ready
     from prep.pipeline.plan import Feed
-    from prep.pipeline.processes import Started
     from prep.pipeline.settings import StageSettings
     from prep.pipeline.tokenizer import TokenBlock
-    from prep.sources.listing import SourceFile
+    from prep.resolve import Resolved
     from prep.tokenizers.definition import TokenizerDefinition
 
 log = logging.getLogger(__name__)
@@ -33,6 +29,9 @@ log = logging.getLogger(__name__)
 
 class Runner(Protocol):
     """Runs the reading and tokenizing stages over the work of a feed."""
+
+    def load(self, encoder: EncoderSettings, encoding_json: str) -> None:
+        """Have the backend loaded; comes before `ready`."""
 
     def expect_streams(self, count: int) -> None:
         """Start early what so many files that are read as streams will need."""
@@ -51,45 +50,37 @@ class Runner(Protocol):
 
 
 class RunnerStart:
-    """A runner whose processes load their encoder while the job is still being prepared.
+    """A runner whose processes start and load their encoder while the job is still being prepared.
+
+    This module and what it imports are light, so that a job can make this first and load its own libraries
+    after.
 
     Args:
         config: the job.
-        definition: the tokenizer.
-        probes: strings on which the backend is compared with the reference.
         refused: backends that this job must not use, because they contradicted the reference.
-        started: tokenizer processes that were started early.
 
     Attributes:
         backend: the backend's name.
         version: of its library, after `confirm`.
         reason: why this backend was taken.
+
+    Raises:
+        RefusedError: the configuration names a backend that is refused.
     """
 
-    def __init__(
-        self,
-        config: JobConfig,
-        definition: TokenizerDefinition,
-        probes: Sequence[str],
-        refused: Sequence[str] = (),
-        started: list[Started] | None = None,
-    ) -> None:
+    def __init__(self, config: JobConfig, refused: Sequence[str] = ()) -> None:
         wanted = config.tokenizer.backend
         self.backend, self.reason = first_choice(wanted, refused)
         self._may_fall_back = wanted == "auto"
+        self._match_control_tokens = config.tokenizer.control_tokens_in_text == "token"
         processing = config.processing
         self.workers = worker_count(processing)
         self.readers = default_readers(self.workers) if processing.readers == "auto" else processing.readers
-        self._settings = EncoderSettings(
-            self.backend,
-            match_control_tokens=config.tokenizer.control_tokens_in_text == "token",
-            probes=tuple(probes),
-        )
-        self._started = [] if started is None else started
         self._streams = 0
-        self._encoding_json = definition.encoding_json
+        self._encoding_json = ""
+        self._probes: tuple[str, ...] = ()
         self.version = ""
-        self.runner: Runner = self._start()
+        self.runner = self._start()
 
     def __enter__(self) -> Self:
         return self
@@ -99,12 +90,28 @@ class RunnerStart:
 
     def _start(self) -> Runner:
         if self.workers == 0:
-            return InlineRunner(self._settings, self._encoding_json)
-        return Supervisor(self._settings, self._encoding_json, self.workers, self.readers, self._started)
+            from prep.pipeline.inline import InlineRunner  # noqa: PLC0415 - loads every stage
 
-    def expect_streams(self, files: Sequence[SourceFile]) -> None:
-        """Start early what the files of a source list will need that are read as streams."""
-        self._streams = sum(file.format == "arrow" or compression_of(file.name) is not None for file in files)
+            return InlineRunner()
+        return Supervisor(self.workers, self.readers)
+
+    def load(self, definition: TokenizerDefinition) -> None:
+        """Have the backend loaded."""
+        self._encoding_json = definition.encoding_json
+        self._probes = tuple(probe_strings(list(definition.control_ids)))
+        self._load()
+
+    def _load(self) -> None:
+        settings = EncoderSettings(self.backend, self._match_control_tokens, self._probes)
+        self.runner.load(settings, self._encoding_json)
+
+    def expect_streams(self, resolved: Resolved) -> None:
+        """Start the reader processes that the first files will need."""
+        from prep.pipeline.plan import is_stream  # noqa: PLC0415 - loads the readers
+
+        batch_bytes = resolved.config.processing.batch_bytes
+        first = resolved.files[: self.readers]
+        self._streams = sum(is_stream(file, resolved.read, batch_bytes) for file in first)
         self.runner.expect_streams(self._streams)
 
     def confirm(self, expected: Sequence[Sequence[int]]) -> Runner:
@@ -116,13 +123,13 @@ class RunnerStart:
         ready = self.runner.ready()
         problem = ready.error
         if not problem:
-            difference = first_difference(self._settings.probes, expected, ready.probe_ids)
+            difference = first_difference(self._probes, expected, ready.probe_ids)
             problem = f"{self.backend} differs from the reference on {difference}" if difference else ""
         if problem and self.backend != REFERENCE and self._may_fall_back:
             self.runner.close()
             self.backend, self.reason = REFERENCE, problem
-            self._settings = replace(self._settings, backend=REFERENCE)
             self.runner = self._start()
+            self._load()
             self.runner.expect_streams(self._streams)
             return self.confirm(expected)
         if problem:

@@ -36,7 +36,6 @@ from prep.pipeline.messages import (
     WantsTurn,
 )
 from prep.pipeline.processes import start_reader, start_tokenizer
-from prep.pipeline.tokenizer import TokenBlock
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from prep.pipeline.plan import Feed
     from prep.pipeline.processes import Started
     from prep.pipeline.settings import EncoderSettings, StageSettings
+    from prep.pipeline.tokenizer import TokenBlock
 
 log = logging.getLogger(__name__)
 
@@ -115,24 +115,14 @@ class Supervisor:
     """Runs tokenizer and reader processes over the work of a feed; a context manager.
 
     Args:
-        encoder: how tokenizers make their encoder; they begin to load it at once.
-        encoding_json: the tokenizer, see `TokenizerDefinition.encoding_json`.
-        workers: tokenizer processes.
-        readers: reader processes, started when a stream comes.
-        started: tokenizer processes that were started early; they are taken out of the list.
+        workers: tokenizer processes, started at once.
+        readers: reader processes at most, started when they are needed.
     """
 
-    def __init__(
-        self,
-        encoder: EncoderSettings,
-        encoding_json: str,
-        workers: int,
-        readers: int,
-        started: list[Started],
-    ) -> None:
-        self._encoder = Load(encoder)
-        self._tokenizer = Payload.of([[encoding_json.encode()]])
+    def __init__(self, workers: int, readers: int) -> None:
         self._max_readers = readers
+        self._load: Load | None = None
+        self._tokenizer: Payload | None = None
         self._settings: StageSettings | None = None
         self._children: list[_Child] = []
         self._items: deque[_Item] = deque()
@@ -144,8 +134,7 @@ class Supervisor:
         self._turns: deque[_Child] = deque()
         self._window = 0
         for _ in range(workers):
-            child = started.pop() if started else start_tokenizer()
-            self._adopt(child, is_reader=False)
+            self._adopt(start_tokenizer(), is_reader=False)
 
     def __enter__(self) -> Self:
         return self
@@ -165,10 +154,17 @@ class Supervisor:
             for block in item.blocks:
                 if block.payload is not None:
                     block.payload.close()
-        self._tokenizer.close()
+        if self._tokenizer is not None:
+            self._tokenizer.close()
         self._children.clear()
         self._items.clear()
         self._waiting.clear()
+
+    def load(self, encoder: EncoderSettings, encoding_json: str) -> None:
+        """Tell the tokenizers which backend to load for which tokenizer."""
+        self._load, self._tokenizer = Load(encoder), Payload.of([[encoding_json.encode()]])
+        for child in self._children:
+            self._send(child, self._load, self._tokenizer)
 
     def expect_streams(self, count: int) -> None:
         """Start reader processes for files that will be read as streams, before their turn comes."""
@@ -310,9 +306,7 @@ class Supervisor:
     def _handle(self, child: _Child, message: Any, payload: Payload | None) -> None:
         if isinstance(message, TokenizedMessage):
             assert payload is not None
-            documents, drops, text = payload.batch(0), payload.batch(1), payload.data(2)
-            payload.close()
-            self._finish(child, TokenBlock(message.results, documents, drops, message.sample, text))
+            self._finish(child, _token_block(message, payload))
         elif isinstance(message, Ready):
             child.ready = True
             self._failed_starts = 0
@@ -379,8 +373,8 @@ class Supervisor:
     def _adopt(self, started: Started, *, is_reader: bool) -> _Child:
         child = _Child(started.process, Channel(started.connection), is_reader)
         self._children.append(child)
-        if not is_reader:
-            self._send(child, self._encoder, self._tokenizer)
+        if not is_reader and self._load is not None:
+            self._send(child, self._load, self._tokenizer)
         if self._settings is not None:
             self._send(child, Configure(self._settings))
         return child
@@ -431,6 +425,14 @@ class Supervisor:
             self._fail_stream(item, Failed(span, None, _death_message("reader", how), "worker"))
         else:
             self._start_stream(item)
+
+
+def _token_block(message: TokenizedMessage, payload: Payload) -> TokenBlock:
+    from prep.pipeline.tokenizer import TokenBlock  # noqa: PLC0415 - loads the readers
+
+    documents, drops, text = payload.batch(0), payload.batch(1), payload.data(2)
+    payload.close()
+    return TokenBlock(message.results, documents, drops, message.sample, text)
 
 
 def _working_on(child: _Child) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prep.catalog.errors import ConfigError
-from prep.tokenizers.fastokens import FastokensEncoder
-from prep.tokenizers.reference import ReferenceEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from prep.tokenizers.protocol import Encoder
 
-REFERENCE = ReferenceEncoder.name
-FAST = FastokensEncoder.name
+REFERENCE = "tokenizers"
+FAST = "fastokens"
 
 
 def version_of(backend: str) -> str:
@@ -30,6 +28,9 @@ def make_encoder(backend: str, encoding_json: str, *, match_control_tokens: bool
     Raises:
         ConfigError: it is not installed, does not support the tokenizer, or there is no such backend.
     """
+    from prep.tokenizers.fastokens import FastokensEncoder  # noqa: PLC0415 - only names are needed early
+    from prep.tokenizers.reference import ReferenceEncoder  # noqa: PLC0415
+
     kinds: dict[str, Callable[..., Encoder]] = {REFERENCE: ReferenceEncoder, FAST: FastokensEncoder}
     if backend not in kinds:
         raise ConfigError(f"tokenizer.backend: expected one of {', '.join(kinds)}, found {backend!r}")

@@ -30,7 +30,7 @@ def check_stopped(command: Command, sent: float, number: signal.Signals, status:
     assert "Traceback" not in command.errors
     message = command.errors.splitlines()[-1]
     assert number.name in message
-    assert "continue" in message
+    assert "the same command" in message
 
 
 @pytest.mark.parametrize(("number", "status"), SIGNALS)

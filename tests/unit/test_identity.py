@@ -14,12 +14,12 @@ from prep.catalog.names import JOB_FOLDER
 from prep.config import JobConfig
 from prep.identity import (
     SHOWN_CHANGES,
-    JobRecord,
     refuse_changes,
     refuse_other_ids,
     refuse_source_changes,
     tokenizer_fingerprint,
 )
+from prep.record import JobRecord
 from prep.resolve import resolve
 from prep.sources.listing import SourceFile, list_sources
 from prep.tokenizers.definition import TokenizerDefinition, load_definition

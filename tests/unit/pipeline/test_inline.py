@@ -44,7 +44,8 @@ class Paths(NamedTuple):
 @pytest.fixture
 def runner(tokenizer_json: Path) -> Iterator[InlineRunner]:
     definition = TokenizerDefinition.from_bytes(tokenizer_json.read_bytes())
-    with InlineRunner(EncoderSettings("tokenizers", False, ("probe",)), definition.encoding_json) as runner:
+    with InlineRunner() as runner:
+        runner.load(EncoderSettings("tokenizers", False, ("probe",)), definition.encoding_json)
         assert runner.ready().error == ""
         runner.configure(SETTINGS)
         yield runner
@@ -119,5 +120,6 @@ def test_results_that_are_left_early_leave_nothing_open(
 
 
 def test_a_tokenizer_that_the_backend_refuses_is_told() -> None:
-    with InlineRunner(EncoderSettings("tokenizers", False, ()), '{"model": {"type": "no such"}}') as runner:
+    with InlineRunner() as runner:
+        runner.load(EncoderSettings("tokenizers", False, ()), '{"model": {"type": "no such"}}')
         assert "refuses this file" in runner.ready().error
