@@ -2,7 +2,7 @@
 
 No order, no restart, no checks, no provenance. What the hardware and the encoder allow.
 
-    python tests/bench/floor.py FOLDER TOKENIZER.json OUT [WORKERS]
+    python tests/bench/floor.py FOLDER TOKENIZER.json OUT [WORKERS [tokenizers]]
 """
 
 from __future__ import annotations
@@ -51,15 +51,26 @@ def texts_of_groups(path: Path, group: int) -> list[str]:
     return file.read_row_group(group, columns=["text"], use_threads=False)["text"].to_pylist()
 
 
-def work(queue: Any, tokenizer: str, out: Path, number: int) -> None:
+def work(queue: Any, tokenizer: str, out: Path, number: int, backend: str) -> None:
     os.environ["FASTOKENS_BPE_THREADS"] = "1"
-    import fastokens
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     import numpy as np
 
-    encoder = fastokens.Tokenizer.from_file(tokenizer)
     eos = 50256  # of GPT-2; its value changes nothing
+    if backend == "tokenizers":
+        import tokenizers
+
+        reference = tokenizers.Tokenizer.from_file(tokenizer)
+    else:
+        import fastokens
+
+        encoder = fastokens.Tokenizer.from_file(tokenizer)
 
     def encode(texts: list[str]) -> None:
+        if backend == "tokenizers":
+            for encoding in reference.encode_batch_fast(texts, add_special_tokens=False):
+                stream.write(np.array([*encoding.ids, eos], np.uint16).data)
+            return
         ids, offsets = encoder.encode_batch_flat(texts, False, True)
         flat = np.insert(
             np.frombuffer(ids, np.uint32), np.frombuffer(offsets, np.uint64)[1:].astype(np.int64), eos
@@ -85,6 +96,7 @@ def work(queue: Any, tokenizer: str, out: Path, number: int) -> None:
 def main() -> None:
     folder, tokenizer, out = Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])
     workers = int(sys.argv[4]) if len(sys.argv) > 4 else 2
+    backend = sys.argv[5] if len(sys.argv) > 5 else "fastokens"
     out.mkdir(parents=True, exist_ok=True)
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
@@ -100,7 +112,8 @@ def main() -> None:
             for group in range(pq.read_metadata(path).num_row_groups):
                 queue.put(("group", path, group, 0))
     processes = [
-        context.Process(target=work, args=(queue, tokenizer, out, number)) for number in range(workers)
+        context.Process(target=work, args=(queue, tokenizer, out, number, backend))
+        for number in range(workers)
     ]
     for process in processes:
         process.start()

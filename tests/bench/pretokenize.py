@@ -4,7 +4,8 @@ Each figure is for the whole process tree, start-up included. What counts is the
 same run: machines differ and are shared.
 
     TOKENLOOM_TEST_DATA=... python tests/bench/pretokenize.py [--bytes 300MB] [--runs 5]
-                         [--formats jsonl,parquet,zst] [--tokenizer gpt2] [--work FOLDER]
+                         [--formats jsonl,parquet,zst] [--tokenizer gpt2]
+                         [--backend fastokens] [--work FOLDER]
 """
 
 from __future__ import annotations
@@ -52,8 +53,9 @@ def compare(fmt: str, options: argparse.Namespace, work: Path) -> None:
     tokenizer = test_data() / "tokenizers" / f"{options.tokenizer}.json"
     config = write_config(work, corpus, fmt, tokenizer, options.workers)
     ours = ["tokenloom", "pretokenize", "--quiet", "--json", "--restart", str(config)]
+    ours += ["--set", f"tokenizer.backend={options.backend}"]
     floor = [sys.executable, str(Path(__file__).with_name("floor.py")), str(corpus), str(tokenizer)]
-    floor += [str(work / "floor"), str(options.workers)]
+    floor += [str(work / "floor"), str(options.workers), options.backend]
     measure(ours), measure(floor)
     pairs = [(measure(ours), measure(floor)) for _ in range(options.runs)]
     megabytes = total / 1e6
@@ -78,6 +80,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--formats", default="jsonl,parquet,zst")
     parser.add_argument("--tokenizer", default="gpt2")
+    parser.add_argument("--backend", default="fastokens", choices=("fastokens", "tokenizers"))
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--work", type=Path, help="keeps the corpora for another run")
     options = parser.parse_args()
