@@ -88,9 +88,9 @@ def _run(options: argparse.Namespace) -> int:
         return 2
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.WARNING if getattr(options, "quiet", False) else logging.INFO)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", handlers=[handler]
-    )
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", handlers=[handler])
+    for name in ("prep", "runtime", "jobs"):  # other libraries log what they do, signed addresses too
+        logging.getLogger(name).setLevel(logging.INFO)
     from prep.catalog.errors import TokenloomError
 
     try:

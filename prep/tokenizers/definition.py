@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from prep.catalog.errors import ConfigError
 from prep.catalog.fingerprint import canonical_json
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 FILE = "tokenizer.json"
@@ -145,22 +146,42 @@ def _from_files(file: Path, settings: Path | None) -> TokenizerDefinition:
 
 
 def _from_hub(name: str) -> TokenizerDefinition:
+    """A hub repository's tokenizer and settings, both of one commit.
+
+    Settings that cannot be loaded decide about BOS and EOS, so only a hub that says that there are none, now
+    or when this commit was loaded before, makes the tokenizer one without them.
+    """
     try:
-        from huggingface_hub import hf_hub_download  # noqa: PLC0415 - heavy, and only hub ids need it
-        from huggingface_hub.errors import EntryNotFoundError  # noqa: PLC0415
+        from huggingface_hub import hf_hub_download, try_to_load_from_cache  # noqa: PLC0415 - heavy
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(f"{name}: tokenizer.path: hub ids need `pip install tokenloom[hub]`") from error
-    try:
+    with _hub_errors(name, FILE):
         file = Path(hf_hub_download(name, FILE))
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ConfigError(
-            f"{name}: tokenizer.path: no such file or folder here, and as a hub id it gives: {error}"
-        ) from error
+        data = file.read_bytes()
+    commit = file.parent.name
+    settings = None
+    with _hub_errors(name, SETTINGS):
+        try:
+            settings = Path(hf_hub_download(name, SETTINGS, revision=commit)).read_bytes()
+        except LocalEntryNotFoundError:
+            if try_to_load_from_cache(name, SETTINGS, revision=commit) is None:  # not known to be missing
+                raise
+        except EntryNotFoundError:
+            pass
+    return TokenizerDefinition.from_bytes(data, settings, f"{name} ({FILE})")
+
+
+@contextmanager
+def _hub_errors(name: str, file: str) -> Iterator[None]:
     try:
-        settings = Path(hf_hub_download(name, SETTINGS))
-    except (EntryNotFoundError, OSError):
-        return TokenizerDefinition.from_bytes(file.read_bytes(), None, f"{name} ({FILE})")
-    return TokenizerDefinition.from_bytes(file.read_bytes(), settings.read_bytes(), f"{name} ({FILE})")
+        yield
+    except Exception as error:
+        cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
+        raise ConfigError(
+            f"{name}: tokenizer.path: {file}: no such file or folder here, and as a hub id it gives: "
+            f"{error}{cause}"
+        ) from error
 
 
 def dump_settings(definition: TokenizerDefinition) -> bytes:
