@@ -1,4 +1,4 @@
-"""How far a job is: bars on a terminal, a log line now and then elsewhere."""
+"""How far a command is: bars on a terminal, a log line now and then elsewhere."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from prep.job import Progress
+    from prep.scanning import BuildProgress
 
 log = logging.getLogger(__name__)
 
 LOG_SECONDS = 10.0
 
 
-class ProgressDisplay:
-    """Shows a job's progress on standard error; a context manager."""
+class Display:
+    """Shows progress by bytes on standard error; a context manager."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
@@ -32,45 +33,57 @@ class ProgressDisplay:
         if self._bar is not None:
             self._bar.close()
 
-    def show(self, progress: Progress) -> None:
-        """Take note of a new state."""
+    def rate(self, count: int) -> float:
+        """So many a second since the beginning."""
+        return count / max(1e-9, time.monotonic() - self._began)
+
+    def advance(self, done: int, total: int, counts: str) -> None:
+        """Take note of the bytes done of a total, and of what else was counted."""
         if self._quiet:
             return
         now = time.monotonic()
         if self._first_bytes is None:
-            self._first_bytes = progress.source_bytes
+            self._first_bytes = done
         if sys.stderr.isatty():
-            self._draw(progress, now)
+            self._draw(done, total, counts)
         elif now - self._logged >= LOG_SECONDS:
             self._logged = now
-            log.info("%s", self._line(progress, now))
+            log.info("%s", self._line(done, total, counts))
 
-    def _draw(self, progress: Progress, now: float) -> None:
+    def _draw(self, done: int, total: int, counts: str) -> None:
         if self._bar is None:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                total=progress.total_bytes,
-                initial=self._first_bytes or 0,
-                unit="B",
-                unit_scale=True,
-                file=sys.stderr,
+                total=total, initial=self._first_bytes or 0, unit="B", unit_scale=True, file=sys.stderr
             )
-        rate = progress.fresh_tokens / max(1e-9, now - self._began)
-        self._bar.set_postfix_str(
-            f"files {progress.files}/{progress.total_files}, documents {progress.documents:,}, "
-            f"tokens {progress.tokens:,}, {rate:,.0f} tokens/s, shards {progress.shards}",
-            refresh=False,
-        )
-        self._bar.update(progress.source_bytes - self._bar.n)
+        self._bar.set_postfix_str(counts, refresh=False)
+        self._bar.update(done - self._bar.n)
 
-    def _line(self, progress: Progress, now: float) -> str:
-        elapsed = max(1e-9, now - self._began)
-        done = progress.source_bytes - (self._first_bytes or 0)
-        left = (progress.total_bytes - progress.source_bytes) * elapsed / done if done > 0 else None
-        return (
-            f"{progress.source_bytes / max(1, progress.total_bytes):.1%} of {progress.total_bytes:,} bytes, "
+    def _line(self, done: int, total: int, counts: str) -> str:
+        fresh = done - (self._first_bytes or 0)
+        left = f", {(total - done) / self.rate(fresh):,.0f} s left" if fresh > 0 else ""
+        return f"{done / max(1, total):.1%} of {total:,} bytes, {counts}{left}"
+
+
+class ProgressDisplay(Display):
+    """Shows a job's progress."""
+
+    def show(self, progress: Progress) -> None:
+        """Take note of a new state."""
+        self.advance(
+            progress.source_bytes,
+            progress.total_bytes,
             f"files {progress.files}/{progress.total_files}, documents {progress.documents:,}, "
-            f"tokens {progress.tokens:,}, {progress.fresh_tokens / elapsed:,.0f} tokens/s, "
-            f"shards {progress.shards}" + (f", {left:,.0f} s left" if left is not None else "")
+            f"tokens {progress.tokens:,}, {self.rate(progress.fresh_tokens):,.0f} tokens/s, "
+            f"shards {progress.shards}",
         )
+
+
+class BuildDisplay(Display):
+    """Shows the progress of a scan of raw files."""
+
+    def show(self, progress: BuildProgress) -> None:
+        """Take note of a new state."""
+        counts = f"files {progress.files:,}/{progress.total_files:,}, rows {progress.rows:,}"
+        self.advance(progress.bytes, progress.total_bytes, counts)

@@ -6,20 +6,17 @@ load: they take as long.
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
-import platform
 import shutil
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
 from prep.catalog.commit import store_errors
-from prep.catalog.errors import RefusedError
 from prep.catalog.names import HEADER, JOB_FOLDER, SHARDS, SOURCES, TOKENIZER
+from prep.lock import lock_folder
 from prep.pipeline.runner import RunnerStart
 from prep.record import JobRecord
 from prep.tokenizers.definition import load_definition
@@ -76,7 +73,7 @@ def run_job(
     folder = output_folder(config)
     with store_errors(folder):
         (folder / JOB_FOLDER).mkdir(parents=True, exist_ok=True)
-    with _lock(folder / JOB_FOLDER):
+    with lock_folder(folder / JOB_FOLDER, "give another output.path"):
         if restart:
             _clear(folder)
         if (folder / HEADER).exists():
@@ -132,27 +129,6 @@ def _run_log(folder: Path) -> Iterator[None]:
 def output_folder(config: JobConfig) -> Path:
     """Where a job writes."""
     return Path(config.output.path.removeprefix("file://"))
-
-
-@contextmanager
-def _lock(job: Path) -> Iterator[TextIO]:
-    """Hold the folder's lock; the kernel gives up a dead owner's."""
-    with store_errors(job / "lock"):
-        stream = (job / "lock").open("a+", encoding="utf-8")
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            stream.seek(0)
-            owner = stream.read().strip()
-            raise RefusedError(
-                f"{job.parent}: another run is working in this folder ({owner or 'owner unknown'}); "
-                "wait for it, end it, or give another output.path"
-            ) from error
-        stream.truncate(0)
-        stream.write(f"process {os.getpid()} on {platform.node()}")
-        stream.flush()
-        yield stream
 
 
 def _clear(folder: Path) -> None:

@@ -1,9 +1,10 @@
-"""`tokenloom catalog`: show and verify what a job wrote."""
+"""`tokenloom catalog`: build one of raw files, show it, verify it."""
 
 from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,9 +17,39 @@ SHOWN_SHARDS = 20
 
 def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser(
-        "catalog", help="show or verify a catalog", description="Show or verify a catalog."
+        "catalog",
+        help="build a catalog of raw files; show or verify any",
+        description="Build a catalog of raw files; show or verify any catalog.",
     )
     actions = parser.add_subparsers(dest="action", metavar="action", required=True)
+    build = actions.add_parser(
+        "build", help="describe a folder of JSONL, Parquet or Arrow files by a catalog in it"
+    )
+    build.add_argument("path", help="the folder of the raw files")
+    build.add_argument("--name", help="the dataset's name; default: the folder's")
+    build.add_argument(
+        "--format",
+        default="auto",
+        choices=["auto", "jsonl", "parquet", "arrow"],
+        help="what the files are; auto: by suffix",
+    )
+    build.add_argument(
+        "--text-field",
+        default="text",
+        metavar="FIELD",
+        help="the field whose bytes are counted; default: text",
+    )
+    build.add_argument(
+        "--workers",
+        type=_workers,
+        default="auto",
+        metavar="N",
+        help="processes; auto: by processors and work",
+    )
+    build.add_argument("--rebuild", action="store_true", help="make it anew, whatever catalog is there")
+    build.add_argument("--json", action="store_true", help="print the summary as JSON")
+    build.add_argument("--quiet", action="store_true", help="print nothing but warnings and the result")
+    build.set_defaults(run=run_build, interrupted="Nothing was changed; run the same command again.")
     show = actions.add_parser("show", help="totals, tokens per byte, document lengths, shards")
     show.add_argument("path", help="the catalog's folder")
     show.add_argument("--json", action="store_true", help="print everything as JSON")
@@ -27,6 +58,38 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     verify.add_argument("path", help="the catalog's folder")
     verify.add_argument("--json", action="store_true", help="print the report as JSON")
     verify.set_defaults(run=run_verify)
+
+
+def _workers(value: str) -> int | str:
+    return value if value == "auto" else int(value)
+
+
+def run_build(options: argparse.Namespace) -> int:
+    from jobs.progress import BuildDisplay
+    from prep.index import build_catalog
+
+    with BuildDisplay(quiet=options.quiet) as display:
+        summary = build_catalog(
+            options.path,
+            name=options.name,
+            fmt=options.format,
+            text_field=options.text_field,
+            workers=options.workers,
+            rebuild=options.rebuild,
+            on_progress=display.show,
+        )
+    if options.json:
+        print(json.dumps(asdict(summary), indent=1))
+        return 0
+    state = "done" if summary.worked else "made before, and no file has another size since; nothing to do"
+    text = "unknown: no row has the field" if summary.text_bytes is None else f"{summary.text_bytes:,} bytes"
+    lacking = f", {summary.without_text:,} rows without" if summary.without_text else ""
+    print(f"{summary.name}: {state}")
+    print(f"  rows    {summary.rows:,}")
+    print(f"  text    {text} ({summary.text_field}{lacking})")
+    print(f"  files   {summary.files:,} with {summary.file_bytes:,} bytes ({summary.format})")
+    print(f"next:\n  tokenloom catalog show {summary.path}\n  tokenloom catalog verify {summary.path}")
+    return 0
 
 
 def run_show(options: argparse.Namespace) -> int:
@@ -38,7 +101,10 @@ def run_show(options: argparse.Namespace) -> int:
         return 0
     shards = catalog.shards(["path", "num_documents", "num_tokens", "text_bytes", "file_bytes"])
     shown = _shard_table(shards.slice(0, SHOWN_SHARDS).to_pylist(), shards.num_rows)
-    print("\n".join([*_totals(catalog.header), "", *_histogram(catalog.length_histogram()), "", *shown]))
+    if catalog.is_raw:
+        print("\n".join([*_raw_totals(catalog.header), "", *shown]))
+    else:
+        print("\n".join([*_totals(catalog.header), "", *_histogram(catalog.length_histogram()), "", *shown]))
     return 0
 
 
@@ -99,6 +165,22 @@ def _totals(header: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def _raw_totals(header: Mapping[str, Any]) -> list[str]:
+    totals, identity = header["totals"], header["identity"]
+    lacking = header["ledger"]["without_text"]
+    return [
+        f"{header['name']}",
+        f"  rows        {totals['num_documents']:,}",
+        f"  text        {_number(totals['text_bytes'])} bytes in the field {identity['text_field']!r}"
+        + (f", which {lacking:,} rows lack" if lacking else ""),
+        f"  files       {totals['num_shards']:,} with {totals['file_bytes']:,} bytes ({header['data_format']})",
+    ]
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
 def _histogram(bins: Sequence[int]) -> list[str]:
     """Document lengths in powers of two, drawn."""
     filled = [number for number, count in enumerate(bins) if count]
@@ -113,8 +195,8 @@ def _histogram(bins: Sequence[int]) -> list[str]:
 def _shard_table(shards: Sequence[Mapping[str, Any]], total: int) -> list[str]:
     lines = [f"{'shard':<40} {'documents':>13} {'tokens':>16} {'text bytes':>16} {'file bytes':>16}"]
     lines += [
-        f"{shard['path']:<40} {shard['num_documents']:>13,} {shard['num_tokens']:>16,} "
-        f"{shard['text_bytes']:>16,} {shard['file_bytes']:>16,}"
+        f"{shard['path']:<40} {shard['num_documents']:>13,} {_number(shard['num_tokens']):>16} "
+        f"{_number(shard['text_bytes']):>16} {shard['file_bytes']:>16,}"
         for shard in shards
     ]
     if total > len(shards):

@@ -16,7 +16,7 @@ from prep.catalog.commit import atomic_write
 from prep.catalog.errors import InputError, IntegrityError
 from prep.catalog.names import HEADER, JOB_FOLDER, SHARDS, SOURCES, TOKENIZER
 from prep.catalog.schema import FORMAT_VERSION, HISTOGRAM_BINS, SHARD_TABLE, SOURCE_TABLE
-from prep.catalog.shard import ShardFile
+from prep.catalog.shard import ShardFile, checksum_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,24 +25,43 @@ MAGIC = "tokenloom-catalog"
 
 
 TOTALS = ("num_documents", "num_tokens", "text_bytes", "file_bytes", "bos_added", "eos_added")
-FIELDS = {
+RAW_FIELDS: Mapping[str, tuple[str, ...]] = {
     "name": (),
-    "token_dtype": (),
+    "kind": (),
+    "data_format": (),
     "identity": (),
     "identity_fingerprint": (),
-    "checksums": (SHARDS, SOURCES, TOKENIZER),
+    "checksums": (SHARDS, SOURCES),
     "totals": (*TOTALS, "num_shards", "num_sources"),
-    "tokenizer": ("fingerprint", "vocab_size", "control_ids", "bos_id", "eos_id"),
     "ledger": ("read", "written", "rejected"),
 }
-"""What a header has to hold, section by section."""
+"""What the header of a catalog of raw files has to hold, section by section."""
+TOKEN_FIELDS: Mapping[str, tuple[str, ...]] = {
+    **RAW_FIELDS,
+    "token_dtype": (),
+    "checksums": (SHARDS, SOURCES, TOKENIZER),
+    "tokenizer": ("fingerprint", "vocab_size", "control_ids", "bos_id", "eos_id"),
+}
+"""What that of a catalog of token shards has to hold."""
 
 
 def write_tables(
-    folder: Path, shards: Sequence[Mapping[str, Any]], sources: pa.Table, scratch: Path | None = None
+    folder: Path,
+    shards: Sequence[Mapping[str, Any]],
+    sources: pa.Table,
+    scratch: Path | None = None,
+    schema: pa.Schema = SHARD_TABLE,
 ) -> dict[str, str]:
-    """Write both tables; returns the checksum of each, by file name."""
-    shard_table = pa.Table.from_pylist(list(shards), schema=SHARD_TABLE)
+    """Write both tables; returns the checksum of each, by file name.
+
+    Args:
+        folder: of the catalog.
+        shards: a row a shard; what a row lacks is null.
+        sources: the table of sources.
+        scratch: folder for temporary files.
+        schema: of the table of shards.
+    """
+    shard_table = pa.Table.from_pylist(list(shards), schema=schema)
     return {
         SHARDS: _write_parquet(folder / SHARDS, shard_table, scratch),
         SOURCES: _write_parquet(folder / SOURCES, sources.cast(SOURCE_TABLE), scratch),
@@ -73,7 +92,10 @@ def write_header(folder: Path, header: Mapping[str, Any], scratch: Path | None =
 
 
 def _check_fields(file: Path, header: Mapping[str, Any]) -> None:
-    for section, names in FIELDS.items():
+    fields = {"tokens": TOKEN_FIELDS, "raw": RAW_FIELDS}.get(str(header.get("kind")))
+    if fields is None:
+        raise IntegrityError(f"{file}: field kind: expected tokens or raw, found {header.get('kind')!r}")
+    for section, names in fields.items():
         found = header.get(section)
         if not isinstance(found, dict if names or section == "identity" else str):
             raise IntegrityError(f"{file}: field {section}: missing or damaged")
@@ -110,7 +132,8 @@ class Catalog:
             hint = "an unfinished job" if (folder / JOB_FOLDER).is_dir() else "no catalog"
             raise IntegrityError(
                 f"{folder}: {HEADER} is missing: this is {hint}. Run `tokenloom pretokenize` on its "
-                "configuration to finish it, or give the folder that a finished job wrote."
+                "configuration to finish it, or give the folder that a finished job wrote; for raw files, "
+                "make a catalog with `tokenloom catalog build`."
             ) from error
         except (ValueError, OSError) as error:
             raise IntegrityError(f"{file}: cannot be read as JSON: {error}") from error
@@ -123,6 +146,11 @@ class Catalog:
             )
         _check_fields(file, header)
         return cls(folder, header)
+
+    @property
+    def is_raw(self) -> bool:
+        """Whether it describes raw files, not token shards."""
+        return bool(self.header["kind"] == "raw")
 
     @property
     def name(self) -> str:
@@ -184,7 +212,7 @@ class Catalog:
 
     def checksum(self, name: str) -> str:
         """The checksum that a table or the tokenizer has on disk, to compare with `header["checksums"]`."""
-        return checksum_of((self.folder / name).read_bytes())
+        return f"{checksum_file(self.folder / name)[1]:016x}"
 
     def file(self, relative: str) -> Path:
         """The path of a shard; refuses one that would leave the catalog's folder."""

@@ -27,15 +27,16 @@ class Started(NamedTuple):
 
 def start_tokenizer() -> Started:
     """A tokenizer process that waits for Load."""
-    return _start("tokenizer", _tokenizer)
+    return start_process("tokenizer", _tokenizer)
 
 
 def start_reader() -> Started:
     """A reader process that waits for Configure."""
-    return _start("reader", _reader)
+    return start_process("reader", _reader)
 
 
-def _start(name: str, target: Callable[[Connection], None]) -> Started:
+def start_process(name: str, target: Callable[[Connection], None]) -> Started:
+    """A child process that runs `target` with its end of a line to us."""
     context = get_context("spawn")
     resource_tracker.ensure_running()  # it lets signals in when it starts, so it must not start below
     ours, theirs = context.Pipe()

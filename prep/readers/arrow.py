@@ -58,6 +58,13 @@ def schema_of(path: str) -> pa.Schema:
         return (pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)).schema
 
 
+def num_rows(path: str) -> int:
+    """The rows of a file; it is read for that."""
+    with _opened(path) as source:
+        batches = _batches(source, pa.ipc.IpcReadOptions(), is_file=_is_file(path))
+        return sum(batch.num_rows for batch in batches)
+
+
 def stream_batches(path: str, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     """The record batches of a file with the wanted columns; others are not decompressed.
 

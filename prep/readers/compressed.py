@@ -34,6 +34,10 @@ class TextStream:
         self._raw = raw
         self._stream = stream
 
+    def section(self, start: int, stop: int) -> TextStream:
+        """The bytes [start, stop) of a file that is not compressed, as a stream that begins at 0."""
+        return TextStream(self.path, self._raw, self._raw.get_stream(start, stop - start))
+
     @property
     def consumed(self) -> int:
         """Bytes of the file itself that have been read."""

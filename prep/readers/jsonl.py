@@ -87,7 +87,7 @@ def _parse_line(collector: Collector, row: int, line: bytes, offset: int, flags:
     if not line.strip():
         return
     try:
-        record = _loads(line)
+        record = load_record(line)
     except UnicodeDecodeError as error:
         if collector.options.on_bad_text != "replace":
             collector.fault(row, "bad_text", f"not valid UTF-8 at byte {error.start} of the line", offset)
@@ -95,11 +95,8 @@ def _parse_line(collector: Collector, row: int, line: bytes, offset: int, flags:
         line = line.decode("utf-8", "replace").encode()
         _parse_line(collector, row, line, offset, FLAG_INVALID_UTF8)
         return
-    except (ValueError, RecursionError) as error:
-        collector.fault(row, "bad_record", f"not valid JSON: {error}", offset)
-        return
-    if not isinstance(record, dict):
-        collector.fault(row, "bad_record", f"expected a JSON object, found {_kind(record)}", offset)
+    except ValueError as error:
+        collector.fault(row, "bad_record", str(error), offset)
         return
     try:
         _keep_as_written(record, line, collector.options)
@@ -107,6 +104,24 @@ def _parse_line(collector: Collector, row: int, line: bytes, offset: int, flags:
         collector.fault(row, "bad_record", str(error), offset)
         return
     _add_record(collector, row, record, offset, flags)
+
+
+def load_record(line: bytes) -> dict[str, Any]:
+    """The JSON object on a line.
+
+    Raises:
+        UnicodeDecodeError: the line is not UTF-8.
+        ValueError: it is no JSON object.
+    """
+    try:
+        record = _loads(line)
+    except UnicodeDecodeError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"not valid JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise ValueError(f"expected a JSON object, found {kind_name(record)}")  # noqa: TRY004 - bad input
+    return record
 
 
 def _loads(line: bytes) -> Any:
@@ -134,7 +149,7 @@ def _add_record(collector: Collector, row: int, record: dict[str, Any], offset: 
         collector.fault(row, "missing_text", f"source.text_field {options.text_field!r} {found}", offset)
         return
     if not isinstance(text, str):
-        message = f"field {options.text_field!r}: expected a string, found {_kind(text)}"
+        message = f"field {options.text_field!r}: expected a string, found {kind_name(text)}"
         collector.fault(row, "bad_record", message, offset)
         return
     try:
@@ -174,7 +189,7 @@ def _coerce(name: str, value: Any, kind: pa.DataType) -> Any:
         pa.float64(): lambda: type(value) in (int, float),
     }
     if not fits[kind]():
-        raise ValueError(f"field {name!r}: expected {kind}, found {_kind(value)}")
+        raise ValueError(f"field {name!r}: expected {kind}, found {kind_name(value)}")
     try:
         return float(value) if pa.types.is_floating(kind) else value
     except OverflowError as error:
@@ -191,6 +206,7 @@ def _names(record: dict[str, Any]) -> str:
     return ", ".join(names) + (", ..." if len(record) > SHOWN_FIELDS else "") if names else "none"
 
 
-def _kind(value: Any) -> str:
+def kind_name(value: Any) -> str:
+    """What a JSON value is, in words."""
     names = {bool: "a boolean", int: "a number", float: "a number", str: "a string", list: "an array"}
     return names.get(type(value), "null" if value is None else "an object")

@@ -70,6 +70,12 @@ def schema_of(path: str) -> pa.Schema:
         return file.schema_arrow
 
 
+def num_rows(path: str) -> int:
+    """The rows of a file, by its footer."""
+    with _opened(path) as file:
+        return int(file.metadata.num_rows)
+
+
 def row_groups(path: str, options: ReadOptions) -> list[RowGroup]:
     """The row groups of a file.
 

@@ -1,0 +1,233 @@
+"""What a file of raw data holds: its rows, the bytes of their text and, for JSONL, where each row begins.
+
+A row's text counts by its length in UTF-8 after unescaping, a lone surrogate as the three bytes of the U+FFFD
+that would replace it. A row without the text field, or with null in it, counts no bytes.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import xxhash
+
+from prep.catalog.errors import InputError
+from prep.catalog.shard import checksum_file
+from prep.readers import arrow, compression_of, parquet
+from prep.readers.block import ReadOptions
+from prep.readers.compressed import open_text
+from prep.readers.jsonl import kind_name, load_record
+from prep.readers.lines import OversizedLine, placed_lines, split_lines, stream_blocks, without_bom
+from prep.readers.tabular import column_lengths, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from prep.readers.compressed import TextStream
+
+BLOCK_BYTES = 512 << 10
+"""Read at a time: small enough for a processor's cache, where lines are split and parsed."""
+
+PROBE_BYTES = 64 << 10
+MAX_LINE = ReadOptions().max_record_bytes
+BATCH_ROWS = 4096
+
+
+class FileScan(NamedTuple):
+    """What was counted in a file, or in a range of it.
+
+    Attributes:
+        rows: rows.
+        text_bytes: length of their texts.
+        with_text: rows that have a text.
+        offsets: for JSONL, the byte at which each row begins: uint64 of shape (rows,).
+        end: for JSONL, the byte behind the last; of decompressed text where the file is compressed.
+        checksum: xxh3-64 of the file; None for a range of it.
+    """
+
+    rows: int
+    text_bytes: int
+    with_text: int
+    offsets: NDArray[np.uint64] | None = None
+    end: int = 0
+    checksum: int | None = None
+
+
+def joined(scans: Sequence[FileScan], checksum: int | None = None) -> FileScan:
+    """The scan of a JSONL file, or of a range of it, from those of its parts in order."""
+    offsets = [scan.offsets for scan in scans if scan.offsets is not None]
+    return FileScan(
+        sum(scan.rows for scan in scans),
+        sum(scan.text_bytes for scan in scans),
+        sum(scan.with_text for scan in scans),
+        np.concatenate(offsets),
+        scans[-1].end,
+        checksum,
+    )
+
+
+def scan_file(path: str, fmt: str, text_field: str) -> FileScan:
+    """Count a whole file.
+
+    Args:
+        path: a local file.
+        fmt: "jsonl", "parquet" or "arrow".
+        text_field: the field whose length is counted.
+
+    Raises:
+        InputError: the file or a row is damaged, or a text is no text.
+    """
+    if fmt != "jsonl":
+        batches = _parquet_texts(path, text_field) if fmt == "parquet" else _arrow_texts(path, text_field)
+        return _scan_columns(path, batches)
+    with open_text(path) as stream:
+        if compression_of(path):
+            scan = _scan_lines(stream, 0, text_field)
+            return scan._replace(checksum=checksum_file(Path(path))[1])
+        digest = xxhash.xxh3_64()
+        scan = _scan_lines(stream, 0, text_field, digest)
+        return scan._replace(checksum=digest.intdigest())
+
+
+def scan_range(path: str, start: int, stop: int, text_field: str) -> FileScan:
+    """Count the lines of a plain JSONL file between two bytes at which lines begin."""
+    with open_text(path) as stream:
+        return _scan_lines(stream.section(start, stop), start, text_field)
+
+
+def line_start(path: str, position: int, size: int) -> int:
+    """The first byte from `position` on at which a line begins, or the file's size."""
+    with Path(path).open("rb", buffering=0) as file:
+        file.seek(position - 1)
+        position -= 1
+        while piece := file.read(PROBE_BYTES):
+            end = piece.find(b"\n")
+            if end >= 0:
+                return position + end + 1
+            position += len(piece)
+    return size
+
+
+def _scan_lines(stream: TextStream, base: int, text_field: str, digest: Any = None) -> FileScan:
+    """Count the lines of a stream that begins at byte `base` of the file's text."""
+    scans = [FileScan(0, 0, 0, np.zeros(0, np.uint64), base)]
+    passed = 0
+    for block in stream_blocks(stream, 0, BLOCK_BYTES, MAX_LINE):
+        data = b"".join(block.pieces)
+        if digest is not None:
+            digest.update(data)
+        offset = base + block.offset
+        lines = [OversizedLine(block.size)] if block.oversized else split_lines(data, MAX_LINE)
+        try:
+            scans.append(_count_lines(lines, offset, text_field)._replace(end=offset + block.size))
+        except _LineError as error:
+            row = _lines_before(stream.path, base) + passed + error.line
+            raise InputError(f"{stream.path}: row {row + 1:,}, byte {error.offset:,}: {error}") from error
+        passed += len(lines)
+    return joined(scans)
+
+
+def _count_lines(lines: Sequence[Any], offset: int, text_field: str) -> FileScan:
+    count = len(lines)
+    lines, start = without_bom(lines, offset)
+    assert start is not None
+    text_bytes = _swept_bytes(lines, text_field)
+    if text_bytes is None:
+        return _count_singly(lines, start, text_field)
+    offsets = np.full(count, start, np.uint64)
+    np.cumsum(np.fromiter(map(len, lines[:-1]), np.uint64, count - 1) + np.uint64(1), out=offsets[1:])
+    offsets[1:] += np.uint64(start)
+    return FileScan(count, text_bytes, count, offsets)
+
+
+def _swept_bytes(lines: Sequence[Any], text_field: str) -> int | None:
+    """The length of all texts, where every line is an object that has one; otherwise None."""
+    loads = orjson.loads
+    try:
+        texts = [loads(line)[text_field] for line in lines]
+        return sum([len(text) if text.isascii() else len(text.encode()) for text in texts])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+class _LineError(Exception):
+    """A damaged line: its number in the block, and where it begins in the file."""
+
+    def __init__(self, line: int, offset: int, message: str) -> None:
+        super().__init__(message)
+        self.line = line
+        self.offset = offset
+
+
+def _count_singly(lines: Sequence[Any], start: int, text_field: str) -> FileScan:
+    offsets: list[int] = []
+    text_bytes = with_text = 0
+    for number, (line, place) in enumerate(placed_lines(lines, start)):
+        if isinstance(line, OversizedLine):
+            raise _LineError(number, place, f"a row of {len(line):,} bytes; {MAX_LINE:,} are allowed")
+        if not line.strip():
+            continue
+        try:
+            text = load_record(line).get(text_field)
+        except ValueError as error:
+            raise _LineError(number, place, str(error)) from error
+        offsets.append(place)
+        if text is None:
+            continue
+        if not isinstance(text, str):
+            message = f"field {text_field!r}: expected a string, found {kind_name(text)}"
+            raise _LineError(number, place, message)
+        text_bytes += len(text.encode("utf-8", "surrogatepass"))
+        with_text += 1
+    return FileScan(len(offsets), text_bytes, with_text, np.array(offsets, np.uint64))
+
+
+def _lines_before(path: str, offset: int) -> int:
+    """Lines of a plain file before a byte at which one begins."""
+    if offset == 0:
+        return 0
+    count = 0
+    with open_text(path) as stream:
+        section = stream.section(0, offset)
+        while piece := section.read(BLOCK_BYTES):
+            count += piece.count(b"\n")
+    return count
+
+
+def _scan_columns(path: str, batches: Iterable[tuple[int, pa.Array | None]]) -> FileScan:
+    """Count the rows of record batches; each is its number of rows and its texts, None without the field."""
+    rows = text_bytes = with_text = 0
+    for count, column in batches:
+        rows += count
+        if column is not None:
+            encoded = pa.types.is_dictionary(column.type) or pa.types.is_string_view(column.type)
+            texts = plain(column) if encoded else column
+            lengths = column_lengths(texts)
+            if texts.null_count:  # a null may stand over bytes
+                lengths = lengths[texts.is_valid().to_numpy(zero_copy_only=False)]
+            text_bytes += int(lengths.sum())
+            with_text += len(lengths)
+    return FileScan(rows, text_bytes, with_text, checksum=checksum_file(Path(path))[1])
+
+
+def _parquet_texts(path: str, text_field: str) -> Iterator[tuple[int, pa.Array | None]]:
+    if text_field not in parquet.schema_of(path).names:
+        yield parquet.num_rows(path), None
+        return
+    options = ReadOptions(text_field)
+    for number in range(len(parquet.row_groups(path, options))):
+        for batch in parquet.stream_group(path, number, BATCH_ROWS, options):
+            yield batch.num_rows, batch.column(0)
+
+
+def _arrow_texts(path: str, text_field: str) -> Iterator[tuple[int, pa.Array | None]]:
+    if text_field not in arrow.schema_of(path).names:
+        yield arrow.num_rows(path), None
+        return
+    for batch in arrow.stream_batches(path, ReadOptions(text_field)):
+        yield batch.num_rows, batch.column(0)
