@@ -15,7 +15,7 @@ from prep.catalog.commit import store_errors
 from prep.catalog.errors import InputError, TokenloomError
 from prep.pipeline.messages import DownloaderMessage
 from prep.readers import compression_of
-from prep.sources.locations import public_location
+from prep.sources.locations import describe_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -120,7 +120,7 @@ class Downloader:
 
     def _fetch(self, file_idx: int) -> str:
         source = self._files[file_idx]
-        suffix = compression_of(public_location(source.location)) or ""
+        suffix = compression_of(source.name) or ""
         target = self._folder / f"download-{file_idx:06}{suffix}"
         try:
             received = self._transfer(source, target)
@@ -130,8 +130,8 @@ class Downloader:
         except Exception as error:  # noqa: BLE001
             # Each file system raises its own kinds; whatever it is, the job must hear of it.
             target.unlink(missing_ok=True)
-            reason = str(error).replace(source.location, public_location(source.location))
-            raise InputError(f"{source.name}: transfer failed: {type(error).__name__}: {reason}") from None
+            reason = describe_error(error, source.location)
+            raise InputError(f"{source.name}: transfer failed: {reason}") from None
         if received != source.size and not self._closing:
             target.unlink(missing_ok=True)
             raise InputError(

@@ -7,7 +7,6 @@ keys hashed from the seed.
 
 from __future__ import annotations
 
-import glob
 import posixpath
 import struct
 import sysconfig
@@ -18,14 +17,13 @@ import xxhash
 
 from prep.catalog.errors import InputError
 from prep.readers import SUFFIXES, format_of
-from prep.sources.locations import public_location
+from prep.sources import globs
+from prep.sources.locations import describe_error, nominal_path, public_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from prep.config import JobConfig
-
-GLOB_CHARACTERS = "*?["
 
 
 class SourceFile(NamedTuple):
@@ -60,17 +58,18 @@ def list_sources(config: JobConfig) -> list[SourceFile]:
     for pattern in config.source.paths:
         for location, size, modified in _expand(pattern, config.source.storage_options):
             found.setdefault(location, (size, modified))
-    root = _common_root(map(public_location, found))
+    root = _common_root(map(nominal_path, found))
     files = []
     for location, (size, modified) in found.items():
-        shown, kind = public_location(location), config.source.format
-        resolved = format_of(shown) if kind == "auto" else kind
+        path, kind = nominal_path(location), config.source.format
+        resolved = format_of(path) if kind == "auto" else kind
         if resolved is None:
+            shown = public_location(location)
             raise InputError(
                 f"{shown}: source.format is auto, and the suffix tells no format. Known suffixes: "
                 f"{', '.join(SUFFIXES)} (text kinds also with .gz or .zst); or set source.format"
             )
-        files.append(SourceFile(shown[len(root) :], size, location, resolved, modified))
+        files.append(SourceFile(path[len(root) :], size, location, resolved, modified))
     if config.processing.shuffle.files:
         files = _shuffled(files, config.processing.shuffle.seed)
     return files
@@ -87,7 +86,7 @@ def _expand(pattern: str, options: dict[str, Any]) -> Iterable[tuple[str, int, s
     try:
         found = list(_list_remote(pattern, options) if "://" in pattern else _list_local(pattern))
     except (OSError, ValueError, ImportError) as error:
-        reason = str(error).replace(pattern, shown)
+        reason = describe_error(error, pattern)
         raise InputError(f"{shown}: source.paths: cannot be listed: {reason}") from None
     if not found:
         raise InputError(f"{shown}: source.paths: no file matches")
@@ -96,16 +95,20 @@ def _expand(pattern: str, options: dict[str, Any]) -> Iterable[tuple[str, int, s
 
 def _list_local(pattern: str) -> Iterable[tuple[str, int, str]]:
     literal = not _is_glob(pattern) or Path(pattern).is_file()
-    matches = [pattern] if literal else glob.glob(pattern, recursive=True)  # noqa: PTH207 - strings
-    for match in matches:
+    for match in [pattern] if literal else globs.matches(pattern):
         path = Path(match)
         if not _is_text(match):
             raise InputError(f"{match!r}: source.paths: the file's name is not UTF-8; rename it")
         if path.is_file():
             status = path.stat()
             yield str(path.absolute()), status.st_size, str(status.st_mtime_ns)
-        elif path.is_dir() and not _is_glob(pattern):
-            raise InputError(f"{pattern}: source.paths: this is a folder; give a glob such as {path / '*'}")
+        elif path.is_dir():
+            if not _is_glob(pattern):
+                raise InputError(
+                    f"{pattern}: source.paths: this is a folder; give a glob such as {path / '*'}"
+                )
+        elif path.is_symlink():
+            raise InputError(f"{match}: source.paths: a link that leads to no file; mend or remove it")
 
 
 def _list_remote(pattern: str, options: dict[str, Any]) -> Iterable[tuple[str, int, str]]:
@@ -114,16 +117,31 @@ def _list_remote(pattern: str, options: dict[str, Any]) -> Iterable[tuple[str, i
     filesystem, path = fsspec.core.url_to_fs(pattern, **options)
     try:
         entries = filesystem.glob(path, detail=True) if _is_glob(pattern) else {path: filesystem.info(path)}
-    except FileNotFoundError:
-        return
+    except FileNotFoundError as error:
+        if error.__cause__ is None:
+            return
+        # Some file systems say so of a server that does not answer, too.
+        raise InputError(
+            f"{public_location(pattern)}: source.paths: no file matches: "
+            f"{describe_error(error.__cause__, pattern)}"
+        ) from None
     for name, info in entries.items():
         if info["type"] == "directory":
             continue
-        location = filesystem.unstrip_protocol(name)
-        if info.get("size") is None:
-            raise InputError(f"{location}: source.paths: the server does not tell the file's size")
-        modified = info.get("mtime") or info.get("ETag") or info.get("LastModified") or ""
-        yield location, int(info["size"]), str(modified)
+        location = _in_chain(pattern, filesystem.unstrip_protocol(name))
+        described = info if info.get("size") is not None else filesystem.info(name)
+        if described.get("size") is None:
+            shown = public_location(location)
+            raise InputError(f"{shown}: source.paths: the server does not tell the file's size")
+        modified = described.get("mtime") or described.get("ETag") or described.get("LastModified") or ""
+        yield location, int(described["size"]), str(modified)
+
+
+def _in_chain(pattern: str, location: str) -> str:
+    """A file's URL with what a chained URL (`zip://*.jsonl::/data/a.zip`) has around it."""
+    layers = pattern.split("::")
+    number = next(number for number, layer in enumerate(layers) if "://" in layer)
+    return "::".join([*layers[:number], location, *layers[number + 1 :]])
 
 
 def _is_text(name: str) -> bool:
@@ -135,7 +153,7 @@ def _is_text(name: str) -> bool:
 
 
 def _is_glob(pattern: str) -> bool:
-    return any(character in public_location(pattern) for character in GLOB_CHARACTERS)
+    return globs.GLOB_CHARACTERS.search(public_location(pattern)) is not None
 
 
 def _common_root(locations: Iterable[str]) -> str:

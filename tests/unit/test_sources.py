@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 import sysconfig
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +14,9 @@ import fsspec
 import pytest
 
 from prep.catalog.errors import InputError
+from prep.job import run_job
 from prep.readers import SUFFIXES, compression_of, format_of
+from prep.sources import globs
 from prep.sources.listing import list_sources
 from prep.sources.locations import public_location
 
@@ -126,6 +130,83 @@ def test_folders_that_a_glob_matches_are_passed_over(names: Any, tmp_path: Path)
     assert names(tmp_path / "*.jsonl") == ["a.jsonl"]
 
 
+@pytest.mark.parametrize("kind", ["up", "self", "outside"])
+def test_a_loop_of_links_gives_each_file_once(names: Any, tmp_path: Path, kind: str) -> None:
+    touch(tmp_path, "in/sub/a.jsonl", "in/b.jsonl")
+    target = {"up": "..", "self": ".", "outside": str(tmp_path)}[kind]
+    (tmp_path / "in/sub/loop").symlink_to(target)
+    assert names(tmp_path / "in/**/*.jsonl") == ["b.jsonl", "sub/a.jsonl"]
+
+
+def test_a_folder_that_two_links_lead_to_is_read_twice(names: Any, tmp_path: Path) -> None:
+    touch(tmp_path, "real/a.jsonl")
+    for name in ("x", "y"):
+        (tmp_path / name).symlink_to("real")
+    assert names(tmp_path / "**/*.jsonl") == ["real/a.jsonl", "x/a.jsonl", "y/a.jsonl"]
+
+
+@pytest.mark.parametrize("target", ["nowhere.jsonl", "link.jsonl"])
+def test_a_link_that_leads_to_no_file_is_an_error(names: Any, tmp_path: Path, target: str) -> None:
+    touch(tmp_path, "a.jsonl")
+    (tmp_path / "link.jsonl").symlink_to(target)
+    with pytest.raises(InputError, match=r"link\.jsonl: source\.paths: a link that leads to no file"):
+        names(tmp_path / "*.jsonl")
+
+
+@pytest.mark.parametrize("pattern", ["**/*.jsonl", "*/*.jsonl", "*/sub/*.jsonl", "b/*/*.jsonl"])
+def test_a_folder_that_cannot_be_listed_is_an_error(
+    names: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    touch(tmp_path, "a/sub/a.jsonl", "b/sub/b.jsonl", "a/c.jsonl")
+    inside = str(tmp_path / "b/")
+
+    def guard(function: Any) -> Any:
+        def refuse(path: Any = ".", *arguments: Any, **options: Any) -> Any:
+            if f"{path}/".startswith(f"{inside}/") and (
+                function is scandir or len(str(path)) > len(inside) + 1
+            ):
+                raise PermissionError(13, "Permission denied", str(path))
+            return function(path, *arguments, **options)
+
+        return refuse
+
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", guard(scandir))
+    monkeypatch.setattr(Path, "stat", guard(Path.stat))
+    with pytest.raises(InputError, match="cannot be listed: PermissionError") as raised:
+        names(tmp_path / pattern)
+    assert inside in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "*", "**", "**/*", "*/*", "**/b/*", "*/b/**", "**/**/c?.txt", "a/**/*.txt", "[!a]/*", ".h/*", ".*",
+    tree = ("a/b/c1.txt", "a/b/c2.txt", "a/c3.txt", "b/b/d.txt", ".h/e.txt", "a/.h.txt", "f.txt", "é/g.txt")
+    for name in tree:
+    ],
+)  # fmt: skip
+def test_globs_match_what_those_of_the_standard_library_match(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str
+) -> None:
+    for name in (
+        "a/b/c1.txt",
+        "a/b/c2.txt",
+        "a/c3.txt",
+        "b/b/d.txt",
+        ".h/e.txt",
+        "a/.h.txt",
+        "f.txt",
+        "é/g.txt",
+    ):
+        touch(tmp_path, name)
+    monkeypatch.chdir(tmp_path)
+    for given in (pattern, f"{tmp_path}/{pattern}"):
+        found = {name for name in globs.matches(given) if Path(name).is_file()}
+        expected = {name for name in glob.glob(given, recursive=True) if Path(name).is_file()}  # noqa: PTH207
+        assert {os.path.normpath(name) for name in found} == {os.path.normpath(name) for name in expected}
+
+
 def test_a_file_whose_name_holds_glob_characters_can_be_named(names: Any, tmp_path: Path) -> None:
     touch(tmp_path, "a[1].jsonl", "b?.jsonl")
     assert names(tmp_path / "a[1].jsonl") == ["a[1].jsonl"]
@@ -215,6 +296,40 @@ def test_files_in_memory_are_listed_with_their_sizes(
         assert stream.read() == b"333"
 
 
+def test_files_in_an_archive_are_read_by_a_chained_url(make_config: MakeConfig, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        for name in ("in/x.jsonl", "in/y.jsonl", "in/z.txt"):
+            archive.writestr(name, f'{{"text": "the quick {name}"}}\n')
+    config = make_config(f"zip://in/*.jsonl::{tmp_path}/a.zip")
+    found = list_sources(config)
+    assert [(file.name, file.size, file.format) for file in found] == [
+        ("x.jsonl", 33, "jsonl"),
+        ("y.jsonl", 33, "jsonl"),
+    ]
+    assert run_job(config).documents == 2
+
+
+def test_equal_names_in_two_archives_stay_apart(make_config: MakeConfig, tmp_path: Path) -> None:
+    urls = []
+    for name in ("a.zip", "b.zip"):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr("x.jsonl.gz", "")
+        urls.append(f"zip://x.jsonl.gz::file://{tmp_path}/{name}")
+    found = list_sources(make_config(urls))
+    assert [file.name for file in found] == ["a.zip/x.jsonl.gz", "b.zip/x.jsonl.gz"]
+
+
+def test_a_size_that_a_listing_lacks_is_asked_for(
+    make_config: MakeConfig, memory: fsspec.AbstractFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory.pipe_file("/corpus/a.jsonl", b"22")
+    monkeypatch.setattr(
+        type(memory), "glob", lambda *_, **__: {"/corpus/a.jsonl": {"type": "file", "size": None}}
+    )
+    (found,) = list_sources(make_config("memory://corpus/*.jsonl"))
+    assert found.size == 2
+
+
 @pytest.mark.parametrize(
     "pattern", ["memory://none/*.jsonl", "memory://none/a.jsonl", "nosuchscheme://x/a.jsonl"]
 )
@@ -266,3 +381,13 @@ def test_no_message_holds_what_is_secret_in_a_url(make_config: MakeConfig) -> No
         list_sources(make_config(["nosuchscheme://user:secret@host/a.jsonl"]))
     assert "secret" not in str(raised.value)
     assert "nosuchscheme://host/a.jsonl" in str(raised.value)
+
+
+def test_a_server_that_does_not_answer_is_told_from_a_missing_file(make_config: MakeConfig) -> None:
+    """Case Q60."""
+    pytest.importorskip("aiohttp")
+    with pytest.raises(InputError, match="no file matches: ClientConnectorError"):
+        list_sources(make_config("http://127.0.0.1:1/a.jsonl"))
+    with pytest.raises(InputError, match=r"no file matches: ClientConnectorError$") as raised:
+        list_sources(make_config("http://user:secret@127.0.0.1:1/a.jsonl?signature=secret"))
+    assert "secret" not in str(raised.value)
