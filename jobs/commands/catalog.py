@@ -166,14 +166,14 @@ def _totals(header: Mapping[str, Any]) -> list[str]:
 
 
 def _raw_totals(header: Mapping[str, Any]) -> list[str]:
-    totals, identity = header["totals"], header["identity"]
+    totals, fmt, text_field = header["totals"], header["data_format"], header["identity"]["text_field"]
     lacking = header["ledger"]["without_text"]
     return [
         f"{header['name']}",
         f"  rows        {totals['num_documents']:,}",
-        f"  text        {_number(totals['text_bytes'])} bytes in the field {identity['text_field']!r}"
+        f"  text        {_number(totals['text_bytes'])} bytes in the field {text_field!r}"
         + (f", which {lacking:,} rows lack" if lacking else ""),
-        f"  files       {totals['num_shards']:,} with {totals['file_bytes']:,} bytes ({header['data_format']})",
+        f"  files       {totals['num_shards']:,} with {totals['file_bytes']:,} bytes ({fmt})",
     ]
 
 

@@ -36,7 +36,7 @@ def _opened(path: str) -> Iterator[pa.NativeFile]:
             raise InputError(f"{path}: not a complete Arrow file: {error}") from error
 
 
-def _is_file(path: str) -> bool:
+def is_file(path: str) -> bool:
     """Whether it is the file format; a stream without its end mark is refused as incomplete."""
     try:
         with Path(path).open("rb") as stream:
@@ -53,15 +53,15 @@ def _is_file(path: str) -> bool:
 
 def schema_of(path: str) -> pa.Schema:
     """The schema of a file."""
-    is_file = _is_file(path)
+    as_file = is_file(path)
     with _opened(path) as source:
-        return (pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)).schema
+        return (pa.ipc.open_file(source) if as_file else pa.ipc.open_stream(source)).schema
 
 
 def num_rows(path: str) -> int:
     """The rows of a file; it is read for that."""
     with _opened(path) as source:
-        batches = _batches(source, pa.ipc.IpcReadOptions(), is_file=_is_file(path))
+        batches = _batches(source, pa.ipc.IpcReadOptions(), as_file=is_file(path))
         return sum(batch.num_rows for batch in batches)
 
 
@@ -75,16 +75,16 @@ def stream_batches(path: str, options: ReadOptions) -> Iterator[pa.RecordBatch]:
     check_columns(path, schema, options)
     fields = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in options.columns])
     with _opened(path) as source:
-        for batch in _batches(source, fields, is_file=_is_file(path)):
+        for batch in _batches(source, fields, as_file=is_file(path)):
             for column in batch.columns:
                 check_offsets(column)
             yield batch
 
 
 def _batches(
-    source: pa.NativeFile, fields: pa.ipc.IpcReadOptions, *, is_file: bool
+    source: pa.NativeFile, fields: pa.ipc.IpcReadOptions, *, as_file: bool
 ) -> Iterator[pa.RecordBatch]:
-    if not is_file:
+    if not as_file:
         yield from pa.ipc.open_stream(source, options=fields)
         return
     reader = pa.ipc.open_file(source, options=fields)

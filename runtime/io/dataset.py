@@ -29,7 +29,6 @@ class ShardTable(Protocol):
     Attributes:
         kind: "tokens", "raw", "memory" or "counts".
         format: how a shard is stored.
-        columns: what `column` knows; others are None.
     """
 
     kind: str
@@ -43,6 +42,9 @@ class ShardTable(Protocol):
 
     def open_shard(self, position: int) -> RowReader:
         """The rows of the shard at a position of the table."""
+
+    def with_sources(self, position: int, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows with the names of the files that they came from, where that is not the shard itself."""
 
 
 class Dataset:
@@ -172,10 +174,17 @@ class Dataset:
         Raises:
             InputError: there is no such shard, or no data behind this dataset.
         """
+        return self._table.open_shard(self._position(shard_id))
+
+    def with_sources(self, shard_id: int, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Rows of a token shard with `source`, the file that each came from; others as they are."""
+        return self._table.with_sources(self._position(shard_id), rows)
+
+    def _position(self, shard_id: int) -> int:
         matches = np.flatnonzero(self.ids() == shard_id)
         if not len(matches):
             raise InputError(f"dataset {self.name!r}: no shard has the id {shard_id}")
-        return self._table.open_shard(int(matches[0]))
+        return int(matches[0])
 
     def _column(self, name: str) -> Ints | None:
         if name not in self._columns:

@@ -55,7 +55,14 @@ class InMemoryShard:
         return sum(len(row["tokens"]) for row in self.rows)
 
 
-class MemoryTable:
+class _WithoutSources:
+    """Rows that came from no file."""
+
+    def with_sources(self, _: int, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return list(rows)
+
+
+class MemoryTable(_WithoutSources):
     """The shards of `Dataset.from_dict`."""
 
     kind = "memory"
@@ -133,7 +140,7 @@ def _canonical(value: Any) -> Any:
     return canonical
 
 
-class CountsTable:
+class CountsTable(_WithoutSources):
     """The columns of `Dataset.from_counts`."""
 
     kind = "counts"
