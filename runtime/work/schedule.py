@@ -1,7 +1,8 @@
 """How many samples each dataset has given after N, and where the run ends.
 
-A run is a row of segments. In each, the shares of the datasets are those of one `SplitTree`; a segment ends
-where a dataset has given all it has and the others take over, where a new stage begins, or where the run ends.
+A run is a row of segments. In each, the shares of the datasets are those of one `SplitTree`; a segment
+ends where a dataset has given all it has and the others take over, where a new stage begins, or where the run
+ends.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class Ends:
 
     Attributes:
         limits: how many samples each dataset can give; None: any number.
-        redistributes: whether the others take over when a dataset has given all; otherwise the run ends before
-            the first sample that it lacks.
+        redistributes: whether the others take over when a dataset has given all; otherwise the run ends
+            before the first sample that it lacks.
         floors: how many samples each dataset has to give; right after the last of them the run ends. None:
             there is no such end.
     """
