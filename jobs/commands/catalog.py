@@ -114,11 +114,13 @@ def run_verify(options: argparse.Namespace) -> int:
     from prep.catalog.catalog import Catalog
     from prep.catalog.errors import IntegrityError
     from prep.catalog.verify import verify_catalog
+    from prep.recount import verify_raw
 
     catalog = Catalog.open(options.path)
     total = catalog.header["totals"]["file_bytes"]
+    verify = verify_raw if catalog.is_raw else verify_catalog
     with tqdm(total=total, unit="B", unit_scale=True, disable=not sys.stderr.isatty()) as bar:
-        report = verify_catalog(catalog, bar.update)
+        report = verify(catalog, bar.update)
     if options.json:
         findings = [finding._asdict() for finding in report.findings]
         print(
@@ -137,10 +139,8 @@ def run_verify(options: argparse.Namespace) -> int:
         for finding in report.findings:
             print(f"{finding.where}: {finding.what}")
         result = "verified" if report.ok else f"{len(report.findings)} findings"
-        print(
-            f"{catalog.name}: {report.shards:,} shards, {report.documents:,} documents, "
-            f"{report.tokens:,} tokens: {result}"
-        )
+        tokens = "" if catalog.is_raw else f", {report.tokens:,} tokens"
+        print(f"{catalog.name}: {report.shards:,} shards, {report.documents:,} documents{tokens}: {result}")
     return 0 if report.ok else IntegrityError.exit_code
 
 

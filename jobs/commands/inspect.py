@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
+    from prep.catalog.catalog import Catalog
+
 SHOWN_IDS = 64
 SHOWN_TEXT = 2000
 
@@ -36,6 +38,8 @@ def run(options: argparse.Namespace) -> int:
         raise ConfigError("give either --doc N, or --shard I and --row J")
     catalog = Catalog.open(options.path)
     shard, row = (options.shard, options.row) if "shard" in given else catalog.locate(options.doc)
+    if catalog.is_raw:
+        return _run_raw(options, catalog, shard, row)
     document = catalog.document(shard, row)
     if options.decode:
         document["text"] = _decode(catalog.folder, document["tokens"].tolist())
@@ -43,6 +47,28 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps({**document, "tokens": document["tokens"].tolist()}, indent=1, default=str))
     else:
         _print(document)
+    return 0
+
+
+def _run_raw(options: argparse.Namespace, catalog: Catalog, shard: int, row: int) -> int:
+    """A row of raw data, as it lies."""
+    from prep.catalog.errors import ConfigError
+    from runtime.debug import DatasetInspector
+    from runtime.io import Dataset
+
+    if options.decode:
+        raise ConfigError("--decode: rows of raw data have no ids to decode")
+    dataset = Dataset.from_path(catalog.name, options.path)
+    with DatasetInspector(dataset) as inspector:
+        document = inspector.read(shard, row)
+    if options.json:
+        print(json.dumps(document, indent=1, default=str, ensure_ascii=False))
+        return 0
+    path = catalog.shards(["path"]).column("path")[shard].as_py()
+    print(f"{'shard':<14} {path}\n{'row':<14} {row}")
+    for name, value in document.items():
+        shown = str(value)
+        print(f"{name:<14} {shown[:SHOWN_TEXT]}" + (" ..." if len(shown) > SHOWN_TEXT else ""))
     return 0
 
 

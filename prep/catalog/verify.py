@@ -13,6 +13,7 @@ from prep.catalog.columns import flat_values
 from prep.catalog.errors import IntegrityError
 from prep.catalog.fingerprint import fingerprint
 from prep.catalog.names import HEADER, SHARDS, SOURCES, TOKENIZER
+from prep.catalog.raw import RAW_SHARD_TABLE
 from prep.catalog.schema import SHARD_TABLE, SOURCE_TABLE, offsets_of
 from prep.catalog.shard import ShardFile, ShardStats, checksum_file
 
@@ -61,23 +62,28 @@ def verify_catalog(catalog: Catalog, on_shard: Callable[[int], object] = lambda 
         on_shard: called with a shard's size in bytes when it has been checked.
     """
     report = Report()
-    findings = report.findings
+    try:
+        _compare_checksum(catalog, TOKENIZER, report.findings)
+    except OSError:
+        report.findings.append(Finding(TOKENIZER, "the file is missing"))
+    for row in checked_tables(catalog, report.findings):
+        report.findings += [Finding(row["path"], what) for what in _check_shard(catalog, row, report)]
+        report.shards += 1
+        on_shard(row["file_bytes"])
+    return report
+
+
+def checked_tables(catalog: Catalog, findings: list[Finding]) -> list[dict[str, Any]]:
+    """Check what needs no shard: header, tables, totals, order. Returns the rows of the shards."""
     if fingerprint(catalog.header["identity"]) != catalog.header["identity_fingerprint"]:
         findings.append(Finding(HEADER, "identity: differs from identity_fingerprint"))
-    try:
-        _compare_checksum(catalog, TOKENIZER, findings)
-    except OSError:
-        findings.append(Finding(TOKENIZER, "the file is missing"))
     shards, sources = (_read_table(catalog, name, findings) for name in (SHARDS, SOURCES))
     findings += _check_ledger(catalog.header, sources)
-    if shards is not None:
-        findings += _check_totals(catalog.header, shards)
-        findings += _check_order(catalog.header, shards)
-        for row in shards:
-            findings += [Finding(row["path"], what) for what in _check_shard(catalog, row, report)]
-            report.shards += 1
-            on_shard(row["file_bytes"])
-    return report
+    if shards is None:
+        return []
+    findings += _check_totals(catalog.header, shards)
+    findings += _check_order(catalog.header, shards)
+    return shards
 
 
 def _is_ordered(header: Row) -> bool:
@@ -89,7 +95,8 @@ def _read_table(catalog: Catalog, name: str, findings: list[Finding]) -> list[di
     try:
         _compare_checksum(catalog, name, findings)
         table = catalog.shards() if name == SHARDS else catalog.sources()
-        schema = SHARD_TABLE if name == SHARDS else SOURCE_TABLE
+        shard_table = RAW_SHARD_TABLE if catalog.is_raw else SHARD_TABLE
+        schema = shard_table if name == SHARDS else SOURCE_TABLE
         if table.schema.names != schema.names:
             raise IntegrityError(f"columns: expected {schema.names}, found {table.schema.names}")
         table = table.cast(schema)
@@ -135,9 +142,13 @@ def _check_totals(header: Row, rows: Sequence[Row]) -> Iterator[Finding]:
             SHARDS, f"num_shards: the header says {totals['num_shards']:,}, there are {len(rows):,} rows"
         )
     for name in TOTALS:
-        found = sum(row[name] for row in rows)
+        values = [row[name] for row in rows]
+        found = None if None in values else sum(values)
         if totals[name] != found:
-            yield Finding(SHARDS, f"{name}: the header says {totals[name]:,}, the rows add up to {found:,}")
+            said, counted = (
+                "nothing" if number is None else f"{number:,}" for number in (totals[name], found)
+            )
+            yield Finding(SHARDS, f"{name}: the header says {said}, the rows add up to {counted}")
 
 
 def _check_order(header: Row, rows: Sequence[Row]) -> Iterator[Finding]:

@@ -57,6 +57,11 @@ class FileScan(NamedTuple):
     end: int = 0
     checksum: int | None = None
 
+    def offset_bytes(self) -> bytes:
+        """The offsets and the end as a catalog stores them: little-endian, 8 bytes each."""
+        assert self.offsets is not None
+        return self.offsets.astype("<u8").tobytes() + self.end.to_bytes(8, "little")
+
 
 def joined(scans: Sequence[FileScan], checksum: int | None = None) -> FileScan:
     """The scan of a JSONL file, or of a range of it, from those of its parts in order."""
