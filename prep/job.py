@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prep.catalog.commit import store_errors
+from prep.catalog.errors import IntegrityError
 from prep.catalog.names import HEADER, JOB_FOLDER, SHARDS, SOURCES, TOKENIZER
 from prep.lock import lock_folder
 from prep.pipeline.runner import RunnerStart
@@ -75,7 +76,8 @@ def run_job(
         (folder / JOB_FOLDER).mkdir(parents=True, exist_ok=True)
     with lock_folder(folder / JOB_FOLDER, "give another output.path"):
         if restart:
-            _clear(folder)
+            with store_errors(folder):
+                _clear(folder)
         if (folder / HEADER).exists():
             from prep.run import finished_summary  # noqa: PLC0415
 
@@ -132,13 +134,30 @@ def output_folder(config: JobConfig) -> Path:
 
 
 def _clear(folder: Path) -> None:
-    """Remove a job: the header first, so that no half catalog is ever readable."""
-    for name in (HEADER, SHARDS, SOURCES, TOKENIZER):
-        (folder / name).unlink(missing_ok=True)
-    for path in (folder / "shards").glob("*-?????-??????.arrow"):
+    """Remove a job: the header first, so that no half catalog is ever readable, and its record last.
+
+    Where nothing else tells that the folder is a job's, files that only have the names of a job's stay.
+    """
+    record, shards = JobRecord(folder), list((folder / "shards").glob("*-?????-??????.arrow"))
+    journal = (folder / JOB_FOLDER / "journal").glob("*.json")
+    if record.exists() or shards or any(journal) or _is_catalog(folder):
+        for name in (HEADER, SHARDS, SOURCES, TOKENIZER):
+            (folder / name).unlink(missing_ok=True)
+    for path in shards:
         path.unlink()
     for path in (folder / JOB_FOLDER).iterdir():
         if path.is_dir():
             shutil.rmtree(path)
-        elif path.name != "lock":
+        elif path.name != "lock" and path != record.path:
             path.unlink()
+    record.path.unlink(missing_ok=True)
+
+
+def _is_catalog(folder: Path) -> bool:
+    from prep.catalog.catalog import Catalog  # noqa: PLC0415
+
+    try:
+        Catalog.open(folder)
+    except IntegrityError:
+        return False
+    return True

@@ -25,11 +25,11 @@ class JobRecord:
 
     def __init__(self, folder: Path) -> None:
         self._scratch = folder / JOB_FOLDER / "tmp"
-        self._job = folder / JOB_FOLDER / "job.json"
+        self.path = folder / JOB_FOLDER / "job.json"
         self._sources = folder / JOB_FOLDER / "sources.jsonl"
 
     def exists(self) -> bool:
-        return self._job.exists()
+        return self.path.exists()
 
     def refused_backends(self) -> list[str]:
         """Backends that contradicted the reference in this job."""
@@ -37,15 +37,15 @@ class JobRecord:
 
     def read(self) -> dict[str, Any]:
         try:
-            record = json.loads(self._job.read_bytes())
+            record = json.loads(self.path.read_bytes())
         except (OSError, ValueError) as error:
-            raise IntegrityError(f"{self._job}: cannot be read: {error}; use --restart") from error
+            raise IntegrityError(f"{self.path}: cannot be read: {error}; use --restart") from error
         if not isinstance(record, dict) or not record.keys() >= RECORDED:
-            raise IntegrityError(f"{self._job}: expected {', '.join(sorted(RECORDED))}; use --restart")
+            raise IntegrityError(f"{self.path}: expected {', '.join(sorted(RECORDED))}; use --restart")
         return record
 
     def write(self, record: Mapping[str, Any]) -> None:
-        with atomic_write(self._job, scratch=self._scratch) as stream:
+        with atomic_write(self.path, scratch=self._scratch) as stream:
             stream.write(json.dumps(record, indent=1, sort_keys=True).encode() + b"\n")
 
     def read_sources(self) -> list[list[Any]]:

@@ -15,7 +15,7 @@ from prep.catalog.columns import flat_values
 from prep.catalog.commit import atomic_write, store_errors
 from prep.catalog.errors import InputError, RefusedError
 from prep.catalog.fingerprint import fingerprint
-from prep.catalog.names import JOB_FOLDER, TOKENIZER
+from prep.catalog.names import JOB_FOLDER, SHARDS, SOURCES, TOKENIZER
 from prep.catalog.schema import FORMAT_VERSION
 from prep.finish import Summary, stored_definition, summarize, write_catalog
 from prep.identity import refuse_changes, refuse_other_ids, refuse_source_changes
@@ -105,6 +105,7 @@ class JobRun:
         backend = f"{self._start.backend} {self._start.version} ({self._start.reason})"
         log.info("backend: %s", backend)
         self._write_record(resolved, backend)
+        self._keep_tokenizer(resolved)
         runner.configure(resolved.settings(self._start.backend))
         resumed = len(entries)
         try:
@@ -125,7 +126,7 @@ class JobRun:
         """The tokenizer that the job made when it began, or makes now."""
         train = self._config.tokenizer.train
         assert train is not None
-        if self._record.exists():
+        if self._record.exists() and (self._folder / TOKENIZER).exists():
             return stored_definition(self._folder)
         log.info("training a tokenizer of %d ids on the sources", train.vocab_size)
         data = train_tokenizer(self._config, train, files, self._scratch)
@@ -145,18 +146,31 @@ class JobRun:
                 refuse_other_ids(resolved.probes, record["probe_ids"], resolved.plain_ids)
             refuse_source_changes(self._folder, self._record.read_sources(), now)
             refuse_changes(self._folder, record["identity"], resolved.identity)
-            self._keep_tokenizer(resolved)
             return self._journal.recover(verify_all=self._verify_all)
-        if any((self._folder / "shards").iterdir()):
-            raise RefusedError(
-                f"{self._folder / 'shards'}: holds files, and the record of the job that wrote them "
-                f"({JOB_FOLDER}/job.json) is missing; give another output.path, or --restart to remove them"
-            )
-        self._keep_tokenizer(resolved)
+        self._refuse_files_of_others()
         with atomic_write(self._folder / JOB_FOLDER / SETTINGS, scratch=self._scratch) as stream:
             stream.write(dump_settings(resolved.definition))
         self._record.write_sources(resolved.files)
         return []
+
+    def _refuse_files_of_others(self) -> None:
+        """Begin a job only where it overwrites nothing: its record is the first thing that it writes.
+
+        Raises:
+            RefusedError: the folder holds files with the names of a job's.
+        """
+        folders = (self._folder / "shards", self._folder / JOB_FOLDER / "journal")
+        if any(path for folder in folders for path in folder.iterdir()):
+            raise RefusedError(
+                f"{self._folder}: holds shards or their journal, and the record of the job that wrote them "
+                f"({JOB_FOLDER}/job.json) is missing; give another output.path, or --restart to remove them"
+            )
+        for name in (TOKENIZER, SHARDS, SOURCES):
+            if (self._folder / name).exists():
+                raise RefusedError(
+                    f"{self._folder / name}: no job wrote this file, and this one would overwrite it; give "
+                    "another output.path, or move the file away"
+                )
 
     def _keep_tokenizer(self, resolved: Resolved) -> None:
         """See that the tokenizer lies beside the shards."""

@@ -4,13 +4,17 @@ Each run is a fork of this process, so that libraries are loaded once. A step is
 folder: a file opened for writing, renamed or removed, a folder made or removed. The process kills itself
 with SIGKILL right before the step; then the job runs to its end. One JSON object a killed run is printed.
 
-Usage: crash_points.py CONFIG FOLDER
+Usage: crash_points.py CONFIG FOLDER [restart]
+
+With "restart" each killed run is one with `restart` over the finished job, and the job is run once more with
+and once without it.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -54,7 +58,7 @@ def _writes(arguments: tuple[Any, ...]) -> bool:
     return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
 
 
-def run_forked(config: str, folder: Path, step: int | None) -> int:
+def run_forked(config: str, folder: Path, step: int | None, *, restart: bool = False) -> int:
     """Run the job in a fork; returns its wait status."""
     pid = os.fork()
     if pid == 0:
@@ -62,7 +66,7 @@ def run_forked(config: str, folder: Path, step: int | None) -> int:
             kill_at(step, folder)
         status = 1
         try:
-            prep.job.run_job(load_config(config, [f"output.path={folder}"]))
+            prep.job.run_job(load_config(config, [f"output.path={folder}"]), restart=restart)
             status = 0
         finally:
             os._exit(status)
@@ -109,5 +113,22 @@ def main(config: str, base: Path) -> None:
             return
 
 
+def main_restart(config: str, base: Path) -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    finished = base / "finished"
+    assert run_forked(config, finished, None) == 0
+    for step in range(10_000):
+        folder = base / f"step-{step:04}"
+        shutil.copytree(finished, folder)
+        killed = os.WIFSIGNALED(run_forked(config, folder, step, restart=True))
+        cleared = not (folder / "_job/job.json").exists()
+        plain = run_forked(config, folder, None)
+        again = run_forked(config, folder, None, restart=True)
+        report = {"step": step, "killed": killed, "plain": plain, "again": again, "folder": str(folder)}
+        print(json.dumps(report), flush=True)
+        if cleared or not killed:
+            return
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    (main_restart if "restart" in sys.argv[3:] else main)(sys.argv[1], Path(sys.argv[2]))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from prep.job import _clear
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -81,3 +83,34 @@ def test_p4_a_header_is_there_only_when_everything_else_is(reports: list[dict[st
     for report in reports:
         if report["finished"]:
             assert set(report["left"]) >= complete
+
+
+def test_p3_a_restart_that_is_killed_is_done_by_another(
+    tiny: Job, harness: ModuleType, tmp_path: Path
+) -> None:
+    """Up to the moment in which the earlier job is gone; a run without --restart finishes it or refuses."""
+    script = [sys.executable, str(SCRIPT), str(tiny.config), str(tmp_path), "restart"]
+    run = subprocess.run(script, capture_output=True, text=True, timeout=SECONDS, check=False)
+    assert run.returncode == 0, run.stderr
+    reports = [json.loads(line) for line in run.stdout.splitlines()]
+    assert len(reports) > 10
+    assert all(report["killed"] for report in reports)
+    assert [report["step"] for report in reports if report["again"] != 0] == []
+    for report in reports:
+        assert harness.digests(Path(report["folder"])) == tiny.expected
+
+
+def test_a_restart_removes_its_record_last(tiny: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without it nobody could tell that what is left is a job's."""
+    tiny.run()
+    removed = []
+    unlink = Path.unlink
+
+    def watch(path: Path, **options: Any) -> None:
+        removed.append(path.name)
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", watch)
+    _clear(tiny.output)
+    assert removed[0] == "catalog.json"
+    assert removed[-1] == "job.json"

@@ -227,6 +227,36 @@ def test_shards_without_the_record_of_their_job_are_not_overwritten(
     assert catalog_files(tmp_path / "out") == before
 
 
+@pytest.mark.parametrize("name", ["tokenizer.json", "shards.parquet", "sources.parquet"])
+def test_a_file_that_no_job_wrote_is_neither_overwritten_nor_removed(
+    *, tokenloom: Command, job_file: MakeJob, source: Path, tmp_path: Path, tokenizer_json: Path, name: str
+) -> None:
+    """A tokenizer, say, where somebody has `output.path: .` beside it."""
+    own = tmp_path / "out" / name
+    own.parent.mkdir()
+    shutil.copy(tokenizer_json, own)
+    job = job_file(source, tokenizer={"path": str(own)} if name == "tokenizer.json" else {})
+    for extra in ([], ["--restart"]):
+        result = tokenloom("pretokenize", job, *extra)
+        assert result.code == 4
+        assert str(own) in result.err
+        assert own.read_bytes() == tokenizer_json.read_bytes()
+    own.unlink()
+    if name != "tokenizer.json":
+        assert tokenloom("pretokenize", job).code == 0
+
+
+def test_a_tokenizer_that_was_made_and_is_gone_is_made_again(
+    *, tokenloom: Command, unfinished: Unfinished, source: Path, tmp_path: Path
+) -> None:
+    job = unfinished(source, tokenizer={"train": {"vocab_size": 300}})
+    path = tmp_path / "out" / "tokenizer.json"
+    before = path.read_bytes()
+    path.unlink()
+    assert tokenloom("pretokenize", job).code == 0
+    assert path.read_bytes() == before
+
+
 def test_only_the_last_shard_is_read_on_resume_unless_all_are_asked_for(
     *, tokenloom: Command, unfinished: Unfinished, source: Path, tmp_path: Path
 ) -> None:
