@@ -335,7 +335,7 @@ def _integer(argument: str, value: Any, least: int | None) -> int:
     is_right = isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)
     if not is_right:
         wanted = "an integer" if least is None else f"an integer of {least} or more"
-        raise ValueError(f"{argument}: expected {wanted}, found {value!r}")
+        raise ValueError(f"{argument}: expected {wanted}, found {value!r}")  # noqa: TRY004 - of any type
     return int(value)
 
 
