@@ -66,10 +66,12 @@ def _as_list(value: Any) -> Any:
 
 def _as_mapping(value: Any) -> Any:
     """Kept fields given as a list of names become names without a declared type."""
-    if isinstance(value, list):
-        if len(set(map(str, value))) != len(value):
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        if len(set(value)) != len(value):
             raise ValueError("a field is named twice")
         return dict.fromkeys(value)
+    if not isinstance(value, dict):
+        raise ValueError("expected a list of names, or a mapping of name to type")  # noqa: TRY004 - see above
     return value
 
 
@@ -302,13 +304,16 @@ def _describe(entry: Mapping[str, Any]) -> str:
     if entry["type"] == "missing":
         return f"{field}: this field is required"
     message = entry["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    limit = re.match(r"(?:String|List) (should .*?)(?: after validation, not \d+)?$", message)
+    if entry["type"] == "model_type":
+        message = f"expected a section with fields of its own: {', '.join(_fields_at(location))}"
+    elif limit:
+        message = limit[1]
+    elif entry["type"] != "value_error":
+        message = f"expected {message.replace('a valid dictionary', 'a mapping')}"
     if isinstance(entry["input"], dict):
-        return f"{field}: {message}"
-    return (
-        f"{field}: expected {message}, found {entry['input']!r}"
-        if "expected" not in message
-        else (f"{field}: {message}, found {entry['input']!r}")
-    )
+        return f"{field}: {message}" + ("" if entry["type"] == "value_error" else ", found a mapping")
+    return f"{field}: {message}, found {entry['input']!r}"
 
 
 def _fields_at(location: list[str]) -> list[str]:

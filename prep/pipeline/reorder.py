@@ -27,6 +27,16 @@ if TYPE_CHECKING:
     from prep.pipeline.tokenizer import TokenBlock
 
 
+SKIP_RECORD = "Mend the record, or set processing.on_bad_record: skip to leave such records out"
+ADVICE = {
+    "bad_record": SKIP_RECORD,
+    "missing_text": f"Set source.text_field to the field with the text. {SKIP_RECORD}",
+    "bad_text": "Mend the text, or set processing.on_bad_text: replace or skip",
+    "control_text": "Set tokenizer.control_tokens_in_text: text to keep it as text, or token to accept it",
+    "too_large": "Set processing.max_record_bytes higher, or processing.on_bad_record: skip to leave it out",
+}
+"""What to do about a record that the policies refuse, by reason."""
+
 SPAN_SHIFT = 48
 """Rows of a span stay below 2^48."""
 
@@ -210,7 +220,7 @@ class Reorder:
             drop = failure.drop
             where = f"{name}: row {base + drop.row + 1}"
             where += f" (byte {drop.offset:,})" if drop.offset >= 0 else ""
-            return InputError(f"{where}: {drop.reason}: {drop.message}")
+            return InputError(f"{where}: {drop.reason}: {drop.message}. {ADVICE[drop.reason]}")
         if failure.kind == "input":
             where = "" if name in failure.message else f"{name}: "
             after = f" (in or after line {base + 1:,})" if span.kind == "lines" else ""

@@ -139,7 +139,7 @@ class TokenStage:
         if self._settings.control_policy == "error":
             row = int(documents.row[found[0]])
             message = "the text spells a control token (tokenizer.control_tokens_in_text is error)"
-            raise RecordError(Drop(row, "bad_text", -1, message))
+            raise RecordError(Drop(row, "control_text", -1, message))
 
     def _block(self, texts: list[str], pieces: Sequence[Documents]) -> pa.RecordBatch:
         settings = self._settings

@@ -103,6 +103,44 @@ def test_an_error_names_file_and_row_as_an_editor_counts_them(
     assert "row 3" in result.err
 
 
+@pytest.mark.parametrize(
+    ("record", "sections", "reason", "advice"),
+    [
+        ("{", {}, "bad_record", "processing.on_bad_record: skip"),
+        ('{"content": "x"}', {}, "missing_text", "Set source.text_field"),
+        ('{"text": "\\ud800"}', {}, "bad_text", "processing.on_bad_text: replace or skip"),
+        (
+            '{"text": "a long text"}',
+            {"processing": {"max_record_bytes": 9}},
+            "too_large",
+            "Set processing.max_record_bytes higher",
+        ),
+        (
+            '{"text": "<|endoftext|>"}',
+            {"tokenizer": {"control_tokens_in_text": "error"}},
+            "control_text",
+            "Set tokenizer.control_tokens_in_text",
+        ),
+    ],
+)
+def test_what_is_said_of_a_bad_record_says_what_to_do(
+    *,
+    tokenloom: Command,
+    job_file: MakeJob,
+    tmp_path: Path,
+    write_jsonl: WriteJsonl,
+    record: str,
+    sections: dict[str, Any],
+    reason: str,
+    advice: str,
+) -> None:
+    source = write_jsonl(tmp_path / "a.jsonl", [record])
+    result = tokenloom("pretokenize", job_file(source, **sections))
+    assert result.code == 3
+    assert f"a.jsonl: row 1 (byte 0): {reason}: " in result.err or f"a.jsonl: row 1: {reason}: " in result.err
+    assert advice in result.err
+
+
 def test_work_does_not_begin_with_an_eos_that_the_tokenizer_does_not_have(
     tokenloom: Command, job_file: MakeJob, source: Path, tmp_path: Path
 ) -> None:

@@ -53,7 +53,8 @@ def test_a_record_s_error_says_file_row_and_byte_q01() -> None:
     with pytest.raises(InputError) as caught:
         list(reorder.place([block(lines(0, 0, 1000, 0), ["x"], 40), failure]))
     assert str(caught.value) == (
-        "web/a.jsonl: row 43 (byte 123,456): bad_record: not valid JSON: Expecting value"
+        "web/a.jsonl: row 43 (byte 123,456): bad_record: not valid JSON: Expecting value. "
+        "Mend the record, or set processing.on_bad_record: skip to leave such records out"
     )
 
 
