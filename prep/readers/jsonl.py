@@ -90,7 +90,7 @@ def _parse_line(collector: Collector, row: int, line: bytes, offset: int, flags:
         record = load_record(line)
     except UnicodeDecodeError as error:
         if collector.options.on_bad_text != "replace":
-            collector.fault(row, "bad_text", f"not valid UTF-8 at byte {error.start} of the line", offset)
+            collector.fault(row, "bad_text", what_is_wrong(error), offset)
             return
         line = line.decode("utf-8", "replace").encode()
         _parse_line(collector, row, line, offset, FLAG_INVALID_UTF8)
@@ -122,6 +122,13 @@ def load_record(line: bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError(f"expected a JSON object, found {kind_name(record)}")  # noqa: TRY004 - bad input
     return record
+
+
+def what_is_wrong(error: ValueError) -> str:
+    """What `load_record` found, in words."""
+    if isinstance(error, UnicodeDecodeError):
+        return f"not valid UTF-8 at byte {error.start} of the line"
+    return str(error)
 
 
 def _loads(line: bytes) -> Any:

@@ -34,11 +34,12 @@ class RowReader(ABC):
         Raises:
             InputError: there is no such row, or it is damaged.
         """
-        return self._read(self._checked(indices))
+        wanted = self._checked(indices)
+        return self._read(wanted) if len(wanted) else []
 
     @abstractmethod
     def _read(self, wanted: NDArray[np.int64]) -> list[dict[str, Any]]:
-        """The rows of numbers that exist."""
+        """The rows of numbers that exist, of which there is at least one."""
 
     @abstractmethod
     def close(self) -> None:

@@ -14,7 +14,7 @@ from prep.catalog.errors import InputError
 from prep.readers import compression_of
 from prep.readers.block import ReadOptions
 from prep.readers.compressed import open_text
-from prep.readers.jsonl import load_record
+from prep.readers.jsonl import load_record, what_is_wrong
 from prep.readers.lines import (
     READ_BYTES,
     OversizedLine,
@@ -63,7 +63,7 @@ class JsonlRows(RowReader):
             return load_record(line.strip())
         except ValueError as error:
             offset = int(self._offsets[row])
-            raise InputError(f"{self.path}: row {row}, byte {offset:,}: {error}") from error
+            raise InputError(f"{self.path}: row {row}, byte {offset:,}: {what_is_wrong(error)}") from error
 
     def _bytes(self, start: int, stop: int) -> bytes:
         if self._descriptor is None:

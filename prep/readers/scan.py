@@ -19,7 +19,7 @@ from prep.catalog.shard import checksum_file
 from prep.readers import arrow, compression_of, parquet
 from prep.readers.block import ReadOptions
 from prep.readers.compressed import open_text
-from prep.readers.jsonl import kind_name, load_record
+from prep.readers.jsonl import kind_name, load_record, what_is_wrong
 from prep.readers.lines import OversizedLine, placed_lines, split_lines, stream_blocks, without_bom
 from prep.readers.tabular import column_lengths, plain
 
@@ -180,7 +180,7 @@ def _count_singly(lines: Sequence[Any], start: int, text_field: str) -> FileScan
         try:
             text = load_record(line).get(text_field)
         except ValueError as error:
-            raise _LineError(number, place, str(error)) from error
+            raise _LineError(number, place, what_is_wrong(error)) from error
         offsets.append(place)
         if text is None:
             continue
