@@ -165,6 +165,33 @@ def test_shards_are_read_without_this_project(job: str) -> None:
         assert frame["source_row"].to_list() == expected.column("source_row").to_pylist()
 
 
+@each_job
+def test_shards_are_queried_without_this_project(job: str) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed; no extra needs it")
+    paths = sorted((DATA / job / "shards").iterdir())
+    shard = pa.concat_tables(pa.ipc.open_file(pa.OSFile(str(path))).read_all() for path in paths)
+    with duckdb.connect() as connection:
+        connection.register("shard", shard)
+        found = connection.execute("select count(*), sum(len(tokens)), sum(text_bytes) from shard").fetchone()
+    totals = Catalog.open(DATA / job).header["totals"]
+    assert found == (totals["num_documents"], totals["num_tokens"], totals["text_bytes"])
+
+
+@each_job
+def test_shards_are_a_dataset_of_the_hub_library(
+    job: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    datasets = pytest.importorskip("datasets", reason="the extra `hub` is not installed")
+    files = [str(path) for path in sorted((DATA / job / "shards").iterdir())]
+    loaded = datasets.load_dataset(
+        "arrow", data_files=files, cache_dir=str(tmp_path / "cache"), split="train"
+    )
+    totals = Catalog.open(DATA / job).header["totals"]
+    assert len(loaded) == totals["num_documents"]
+    assert sum(len(document["tokens"]) for document in loaded) == totals["num_tokens"]
+
+
 def test_a_shard_says_what_it_is() -> None:
     header = Catalog.open(DATA / "plain").header
     for number in (0, 1):
