@@ -139,7 +139,7 @@ class Failed(NamedTuple):
         span: where it happened.
         drop: the record, if it is one record's fault.
         message: what happened otherwise.
-        kind: "input", "worker" or "memory".
+        kind: "input" or "worker".
     """
 
     span: Span
@@ -191,10 +191,6 @@ class Credit(NamedTuple):
     """A reader may send so many more blocks."""
 
     blocks: int
-
-
-class Stop(NamedTuple):
-    """No more work."""
 
 
 Message = Any

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from multiprocessing import get_context, resource_tracker
 from typing import TYPE_CHECKING, NamedTuple
 
+from prep.catalog.errors import WorkerError
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from multiprocessing.connection import Connection
@@ -36,15 +38,34 @@ def start_reader() -> Started:
 
 
 def start_process(name: str, target: Callable[[Connection], None]) -> Started:
-    """A child process that runs `target` with its end of a line to us."""
+    """A child process that runs `target` with its end of a line to us.
+
+    Raises:
+        WorkerError: the system gives no process, or no descriptors for the line to it.
+    """
     context = get_context("spawn")
-    resource_tracker.ensure_running()  # it lets signals in when it starts, so it must not start below
-    ours, theirs = context.Pipe()
-    process = context.Process(target=target, args=(theirs,), name=name, daemon=True)
-    with _one_thread_each(), _signals_held():
-        process.start()
-    theirs.close()
+    try:
+        resource_tracker.ensure_running()  # it lets signals in when it starts, so it must not start below
+        ours, theirs = context.Pipe()
+        with theirs, _closed_on_error(ours):
+            process = context.Process(target=target, args=(theirs,), name=name, daemon=True)
+            with _one_thread_each(), _signals_held():
+                process.start()
+    except OSError as error:
+        raise WorkerError(
+            f"a {name} process cannot be started: {error.strerror}; lower processing.workers and "
+            "processing.readers, or raise the limits of this shell (`ulimit -n`, `ulimit -u`)"
+        ) from error
     return Started(process, ours)
+
+
+@contextmanager
+def _closed_on_error(connection: Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
 
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)

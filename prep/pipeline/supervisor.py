@@ -133,8 +133,12 @@ class Supervisor:
         self._failed_starts = 0
         self._turns: deque[_Child] = deque()
         self._window = 0
-        for _ in range(workers):
-            self._adopt(start_tokenizer(), is_reader=False)
+        try:
+            for _ in range(workers):
+                self._adopt(start_tokenizer(), is_reader=False)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import gzip
 import http.server
 import json
+import multiprocessing.context
 import os
 import random
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -20,11 +23,11 @@ import pytest
 import tokenizers
 
 from prep.catalog.errors import InputError, TokenloomError, WorkerError
+from prep.job import run_job
 from prep.pipeline import TokenProcessor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
     from types import ModuleType
 
     from prep.config import JobConfig
@@ -347,3 +350,25 @@ def test_a_start_that_fails_leaves_no_process(make_config: MakeConfig, large: li
     with pytest.raises(TokenloomError):
         next(iter(TokenProcessor(large, config)))
     check_no_children()
+
+
+def test_a_process_that_the_system_does_not_give_is_an_error_that_says_what_to_do(
+    make_config: MakeConfig, large: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third of five; the two that run already end, and the lines to all of them are closed."""
+    start = multiprocessing.context.SpawnProcess.start
+    started: list[Any] = []
+
+    def refuse(process: Any) -> None:
+        if len(started) == 2:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        started.append(process)
+        start(process)
+
+    monkeypatch.setattr(multiprocessing.context.SpawnProcess, "start", refuse)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises(WorkerError, match="tokenizer process cannot be started: Too many open files; lower"):
+        run_job(make_config(large, processing={"workers": 5}))
+    assert len(started) == 2
+    check_no_children()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

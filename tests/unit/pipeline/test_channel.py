@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep.pipeline.channel import Channel, Payload
-from prep.pipeline.messages import Credit, Failed, ReaderMessage, Span, Stop
+from prep.pipeline.messages import Credit, Failed, ReaderMessage, Span, StreamEnd
 from prep.readers.block import Drop
 
 if TYPE_CHECKING:
@@ -156,13 +156,13 @@ def test_failures_keep_what_they_say(ends: tuple[Channel, Channel]) -> None:
 
 def test_the_end_of_the_other_side_is_an_error(ends: tuple[Channel, Channel]) -> None:
     left, right = ends
-    left.send(Stop())
+    left.send(StreamEnd())
     left.close()
-    assert right.receive() == (Stop(), None)
+    assert right.receive() == (StreamEnd(), None)
     with pytest.raises(EOFError):
         right.receive()
     with pytest.raises(OSError, match=r"."):
-        right.send(Stop())
+        right.send(StreamEnd())
 
 
 def test_a_process_that_is_killed_between_a_message_and_its_payload_is_gone_q23(
@@ -170,7 +170,7 @@ def test_a_process_that_is_killed_between_a_message_and_its_payload_is_gone_q23(
 ) -> None:
     """As when it is killed anywhere else: its unit is tried again."""
     left, right = ends
-    left.connection.send((Stop(), (5,)))
+    left.connection.send((StreamEnd(), (5,)))
     left.close()
     with pytest.raises(EOFError):
         right.receive()
