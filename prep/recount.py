@@ -67,7 +67,7 @@ def _check_file(catalog: Catalog, row: Mapping[str, Any], *, counted: bool) -> I
             )
             return
         identity = catalog.header["identity"]
-        scan = scan_file(str(path), identity["format"], identity["text_field"])
+        scan = scan_file(str(path), identity["format"], identity["text_field"], decode=True)
         text_bytes = scan.text_bytes if counted else None
         for name, found in (("num_documents", scan.rows), ("text_bytes", text_bytes)):
             if row[name] != found:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from prep.catalog.errors import InputError
+from prep.readers.parquet_footer import unencoded_bytes
 from prep.readers.tabular import check_columns
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 BUFFER_BYTES = 1 << 20
 """Read ahead in a column, so that a whole column of a large row group is never in memory."""
+
+
+SIZED = frozenset({"PLAIN", "RLE", "RLE_DICTIONARY", "PLAIN_DICTIONARY", "BIT_PACKED"})
+"""Encodings whose recorded size is that of the values."""
 
 
 class RowGroup(NamedTuple):
@@ -100,6 +105,30 @@ def row_groups(path: str, options: ReadOptions) -> list[RowGroup]:
             groups.append(RowGroup(first, group.num_rows, nbytes))
             first += group.num_rows
         return groups
+
+
+def recorded_texts(path: str, column: str) -> list[tuple[int, int, int]] | None:
+    """Rows, bytes and rows that are not null of a top-level column of texts in each row group, by the footer.
+
+    None where it does not say.
+
+    Of encodings that share prefixes pyarrow records only a part of the bytes; such columns are left out.
+    """
+    sizes = unencoded_bytes(path, column)
+    with _opened(path) as file:
+        metadata = file.metadata
+        if sizes is None or not metadata.num_row_groups:
+            return None
+        first = metadata.row_group(0)
+        place = next(i for i in range(first.num_columns) if first.column(i).path_in_schema == column)
+        found = []
+        for number, size in enumerate(sizes):
+            chunk = metadata.row_group(number).column(place)
+            statistics = chunk.statistics
+            if statistics is None or not statistics.has_null_count or not SIZED.issuperset(chunk.encodings):
+                return None
+            found.append((chunk.num_values, size, chunk.num_values - statistics.null_count))
+        return found
 
 
 def read_groups(path: str, start: int, stop: int, options: ReadOptions) -> pa.Table:

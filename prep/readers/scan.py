@@ -24,7 +24,7 @@ from prep.readers.lines import OversizedLine, placed_lines, split_lines, stream_
 from prep.readers.tabular import column_lengths, plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -66,30 +66,26 @@ class FileScan(NamedTuple):
 def joined(scans: Sequence[FileScan], checksum: int | None = None) -> FileScan:
     """The scan of a JSONL file, or of a range of it, from those of its parts in order."""
     offsets = [scan.offsets for scan in scans if scan.offsets is not None]
-    return FileScan(
-        sum(scan.rows for scan in scans),
-        sum(scan.text_bytes for scan in scans),
-        sum(scan.with_text for scan in scans),
-        np.concatenate(offsets),
-        scans[-1].end,
-        checksum,
-    )
+    return _added(scans)._replace(offsets=np.concatenate(offsets), end=scans[-1].end, checksum=checksum)
 
 
-def scan_file(path: str, fmt: str, text_field: str) -> FileScan:
+def scan_file(path: str, fmt: str, text_field: str, *, decode: bool = False) -> FileScan:
     """Count a whole file.
 
     Args:
         path: a local file.
         fmt: "jsonl", "parquet" or "arrow".
         text_field: the field whose length is counted.
+        decode: decode all texts of a Parquet file, even where its footer records their length.
 
     Raises:
         InputError: the file or a row is damaged, or a text is no text.
     """
-    if fmt != "jsonl":
-        batches = _parquet_texts(path, text_field) if fmt == "parquet" else _arrow_texts(path, text_field)
-        return _scan_columns(path, batches)
+    if fmt == "parquet":
+        scan = _scan_parquet(path, text_field, decode=decode)
+        return scan._replace(checksum=checksum_file(Path(path))[1])
+    if fmt == "arrow":
+        return _scan_arrow(path, text_field)._replace(checksum=checksum_file(Path(path))[1])
     with open_text(path) as stream:
         if compression_of(path):
             scan = _scan_lines(stream, 0, text_field)
@@ -152,12 +148,14 @@ def _count_lines(lines: Sequence[Any], offset: int, text_field: str) -> FileScan
 
 def _swept_bytes(lines: Sequence[Any], text_field: str) -> int | None:
     """The length of all texts, where every line is an object that has one; otherwise None."""
-    loads = orjson.loads
+    loads, total = orjson.loads, 0
     try:
-        texts = [loads(line)[text_field] for line in lines]
-        return sum([len(text) if text.isascii() else len(text.encode()) for text in texts])
+        for line in lines:  # texts go as they come: memory that is used again is in the processor's cache
+            text = loads(line)[text_field]
+            total += len(text) if text.isascii() else len(text.encode())
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
+    return total
 
 
 class _LineError(Exception):
@@ -204,35 +202,46 @@ def _lines_before(path: str, offset: int) -> int:
     return count
 
 
-def _scan_columns(path: str, batches: Iterable[tuple[int, pa.Array | None]]) -> FileScan:
-    """Count the rows of record batches; each is its number of rows and its texts, None without the field."""
-    rows = text_bytes = with_text = 0
-    for count, column in batches:
-        rows += count
-        if column is not None:
-            encoded = pa.types.is_dictionary(column.type) or pa.types.is_string_view(column.type)
-            texts = plain(column) if encoded else column
-            lengths = column_lengths(texts)
-            if texts.null_count:  # a null may stand over bytes
-                lengths = lengths[texts.is_valid().to_numpy(zero_copy_only=False)]
-            text_bytes += int(lengths.sum())
-            with_text += len(lengths)
-    return FileScan(rows, text_bytes, with_text, checksum=checksum_file(Path(path))[1])
-
-
-def _parquet_texts(path: str, text_field: str) -> Iterator[tuple[int, pa.Array | None]]:
+def _scan_parquet(path: str, text_field: str, *, decode: bool) -> FileScan:
+    """Count a Parquet file by what its footer records, where one row group that is decoded agrees with it."""
     if text_field not in parquet.schema_of(path).names:
-        yield parquet.num_rows(path), None
-        return
-    options = ReadOptions(text_field)
-    for number in range(len(parquet.row_groups(path, options))):
-        for batch in parquet.stream_group(path, number, BATCH_ROWS, options):
-            yield batch.num_rows, batch.column(0)
+        return FileScan(parquet.num_rows(path), 0, 0)
+    groups = len(parquet.row_groups(path, ReadOptions(text_field)))
+    counts = None if decode else parquet.recorded_texts(path, text_field)
+    recorded = [FileScan(*count) for count in counts or ()]
+    if recorded and _count_group(path, groups - 1, text_field) == recorded[-1]:
+        return _added(recorded)
+    return _added([_count_group(path, number, text_field) for number in range(groups)])
 
 
-def _arrow_texts(path: str, text_field: str) -> Iterator[tuple[int, pa.Array | None]]:
+def _count_group(path: str, number: int, text_field: str) -> FileScan:
+    return _added(
+        _count_texts(batch.column(0))
+        for batch in parquet.stream_group(path, number, BATCH_ROWS, ReadOptions(text_field))
+    )
+
+
+def _scan_arrow(path: str, text_field: str) -> FileScan:
     if text_field not in arrow.schema_of(path).names:
-        yield arrow.num_rows(path), None
-        return
-    for batch in arrow.stream_batches(path, ReadOptions(text_field)):
-        yield batch.num_rows, batch.column(0)
+        return FileScan(arrow.num_rows(path), 0, 0)
+    return _added(
+        _count_texts(batch.column(0)) for batch in arrow.stream_batches(path, ReadOptions(text_field))
+    )
+
+
+def _count_texts(column: pa.Array) -> FileScan:
+    encoded = pa.types.is_dictionary(column.type) or pa.types.is_string_view(column.type)
+    texts = plain(column) if encoded else column
+    lengths = column_lengths(texts)
+    if texts.null_count:  # a null may stand over bytes
+        lengths = lengths[texts.is_valid().to_numpy(zero_copy_only=False)]
+    return FileScan(len(column), int(lengths.sum()), len(lengths))
+
+
+def _added(scans: Iterable[FileScan]) -> FileScan:
+    rows = text_bytes = with_text = 0
+    for scan in scans:
+        rows += scan.rows
+        text_bytes += scan.text_bytes
+        with_text += scan.with_text
+    return FileScan(rows, text_bytes, with_text)

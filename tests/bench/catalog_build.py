@@ -3,7 +3,7 @@
 Corpora are made by `corpus.py` under OUT and kept. The floor is what has to be done with the library calls
 alone: read, checksum, split and parse for JSONL; read, checksum and decode the text column for Parquet.
 
-    python tests/bench/catalog_build.py OUT [--bytes 300MB] [--formats jsonl,parquet,zst] [--workers 0] [--runs 5]
+    python tests/bench/catalog_build.py OUT [--bytes 300MB] [--formats jsonl,parquet,zst] [--workers 0]
 """
 
 from __future__ import annotations

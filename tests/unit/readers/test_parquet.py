@@ -14,6 +14,8 @@ from prep.pipeline.messages import LocalFile, Span
 from prep.pipeline.reader import read_span
 from prep.readers.block import ReadOptions
 from prep.readers.parquet import RowGroup, read_groups, row_groups, schema_of, stream_group
+from prep.readers.parquet_footer import unencoded_bytes
+from prep.readers.scan import scan_file
 from prep.readers.tabular import documents_of
 
 OPTIONS = ReadOptions()
@@ -203,3 +205,49 @@ def test_a_changed_byte_in_the_pages_is_an_error_of_the_input_or_other_text(
             except InputError:
                 continue
             assert len(found) <= 20
+
+
+WRITING: list[dict[str, Any]] = [
+    {},
+    {"use_dictionary": False},
+    {"data_page_version": "2.0"},
+    {"use_dictionary": False, "column_encoding": {"text": "DELTA_BYTE_ARRAY"}},
+    {"use_dictionary": False, "column_encoding": {"text": "DELTA_LENGTH_BYTE_ARRAY"}},
+    {"write_statistics": False},
+    {"compression": "none"},
+]
+
+
+@pytest.mark.parametrize("writing", WRITING, ids=str)
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+def test_text_is_counted_the_same_by_the_footer_and_by_decoding(
+    tmp_path: Path, writing: dict[str, Any], kind: pa.DataType
+) -> None:
+    texts = ["a", "aé", None, "a" * 300, ""] * 100
+    if pa.types.is_dictionary(kind) and "column_encoding" in writing:
+        pytest.skip("pyarrow does not read this back")
+    table = pa.table({"nested": [{"text": "no", "n": [1]}] * 500, "text": pa.array(texts).cast(kind)})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=150, **writing)
+    path = str(tmp_path / "x.parquet")
+    counted = scan_file(path, "parquet", "text", decode=True)
+    assert counted[:3] == (500, 100 * 304, 400)
+    assert scan_file(path, "parquet", "text") == counted
+
+
+def test_a_footer_that_says_something_else_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(pa.table({"text": ["abc"] * 10}), tmp_path / "x.parquet", row_group_size=2)
+    monkeypatch.setattr("prep.readers.parquet.unencoded_bytes", lambda *_: [5] * 5)
+    assert scan_file(str(tmp_path / "x.parquet"), "parquet", "text").text_bytes == 30
+
+
+def test_the_footer_is_read_where_it_is_and_damage_to_it_means_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"n": [1, 2], "text": ["abc", "dé"]}), path, row_group_size=1)
+    assert unencoded_bytes(str(path), "text") == [3, 3]
+    assert unencoded_bytes(str(path), "other") is None
+    data = path.read_bytes()
+    for place in range(len(data) - 400, len(data)):
+        path.write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :])
+        unencoded_bytes(str(path), "text")  # any answer, but no other error and no endless loop
