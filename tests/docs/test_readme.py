@@ -14,6 +14,7 @@ import yaml
 
 from jobs.cli import build_parser
 from prep.config import JobConfig, Section, load_config, validate
+from prep.index import build_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,9 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "configs").symlink_to(ROOT / "configs")
     command = [sys.executable, "-m", "jobs.cli", "pretokenize", "configs/quickstart.yaml"]
     subprocess.run([*command, "--set", "processing.workers=2"], cwd=folder, check=True, capture_output=True)
+    (folder / "raw").mkdir()
+    (folder / "raw" / "a.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n{"text": "c"}\n', encoding="utf-8")
+    build_catalog(folder / "raw")
     return folder
 
 
