@@ -64,7 +64,7 @@ def run_job(
     Args:
         config: the job.
         restart: remove what the output folder holds of an earlier job, and begin anew.
-        verify_all: on resume, check every committed shard's checksum, not only the last one's.
+        verify_all: check the checksum of every shard that is committed, not only the last one's.
         on_progress: called after each block.
 
     Raises:
@@ -81,7 +81,7 @@ def run_job(
         if (folder / HEADER).exists():
             from prep.run import finished_summary  # noqa: PLC0415
 
-            summary = finished_summary(config, folder)
+            summary = finished_summary(config, folder, verify_all=verify_all)
         else:
             record = JobRecord(folder)
             with _run_log(folder), RunnerStart(config, record.refused_backends()) as start:

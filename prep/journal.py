@@ -126,7 +126,7 @@ class Journal:
         """
         entries = self._load()
         for entry in entries if verify_all else entries[-1:]:
-            self._verify(entry)
+            refuse_damage(self.folder / entry.row["path"], entry.row, checksum=True)
         self._drop_uncommitted(len(entries))
         return entries
 
@@ -140,23 +140,9 @@ class Journal:
         for index in numbers:
             path = self.entry_path(index)
             entry = Entry.from_json(path, path.read_bytes())
-            found = sizes.get(self.shard_path(index).name)
-            if found != entry.row["file_bytes"]:
-                raise IntegrityError(
-                    f"{self.shard_path(index)}: committed with {entry.row['file_bytes']:,} bytes, found "
-                    f"{'no file' if found is None else f'{found:,} bytes'}; put it back, or use --restart"
-                )
+            _refuse_size(self.shard_path(index), entry.row, sizes.get(self.shard_path(index).name))
             entries.append(entry)
         return entries
-
-    def _verify(self, entry: Entry) -> None:
-        path = self.folder / entry.row["path"]
-        _, checksum = checksum_file(path)
-        if checksum != entry.row["checksum"]:
-            raise IntegrityError(
-                f"{path}: checksum: expected {entry.row['checksum']:016x}, found {checksum:016x}: "
-                "the file is damaged; put it back, or use --restart"
-            )
 
     def _drop_uncommitted(self, count: int) -> None:
         for index in self._numbers(self.folder / "shards", ".arrow", prefix=f"{self._name}-"):
@@ -173,6 +159,29 @@ class Journal:
         names = [path.name for path in folder.glob(f"{begin}*{suffix}")]
         digits = [name[len(begin) : -len(suffix)] for name in names]
         return [int(number) for number in digits if number.isdigit()]
+
+
+def refuse_damage(path: Path, row: Mapping[str, Any], *, checksum: bool) -> None:
+    """Compare a shard with its row of the table, by size, and by checksum if asked for.
+
+    Raises:
+        IntegrityError: it is missing or differs.
+    """
+    _refuse_size(path, row, path.stat().st_size if path.is_file() else None)
+    found = checksum_file(path)[1] if checksum else row["checksum"]
+    if found != row["checksum"]:
+        raise IntegrityError(
+            f"{path}: checksum: expected {row['checksum']:016x}, found {found:016x}: "
+            "the file is damaged; put it back, or use --restart"
+        )
+
+
+def _refuse_size(path: Path, row: Mapping[str, Any], found: int | None) -> None:
+    if found != row["file_bytes"]:
+        raise IntegrityError(
+            f"{path}: committed with {row['file_bytes']:,} bytes, found "
+            f"{'no file' if found is None else f'{found:,} bytes'}; put it back, or use --restart"
+        )
 
 
 def add_counts(total: dict[str, int], counts: Mapping[str, int]) -> None:

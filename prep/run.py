@@ -20,7 +20,7 @@ from prep.catalog.schema import FORMAT_VERSION
 from prep.finish import Summary, stored_definition, summarize, write_catalog
 from prep.identity import refuse_changes, refuse_other_ids, refuse_source_changes
 from prep.job import Progress
-from prep.journal import Journal
+from prep.journal import Journal, refuse_damage
 from prep.pipeline.check import EncoderContradictedError, SampleCheck
 from prep.pipeline.messages import Position
 from prep.pipeline.stream import BlockStream
@@ -45,11 +45,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def finished_summary(config: JobConfig, folder: Path) -> Summary:
-    """A finished catalog's summary, if it is this job's.
+def finished_summary(config: JobConfig, folder: Path, *, verify_all: bool) -> Summary:
+    """A finished catalog's summary, if it is this job's and its shards are there.
+
+    Args:
+        config: the job.
+        folder: its output.
+        verify_all: compare every shard's checksum, not only its size.
 
     Raises:
         RefusedError: the folder holds the catalog of another job.
+        IntegrityError: a shard is missing or damaged.
     """
     catalog = Catalog.open(folder)
     definition = (
@@ -61,6 +67,8 @@ def finished_summary(config: JobConfig, folder: Path) -> Summary:
     )
     refuse_source_changes(folder, list(map(list, recorded)), [[file.name, file.size] for file in files])
     refuse_changes(folder, catalog.header["identity"], resolve(config, definition, files).identity)
+    for row in catalog.shards(["path", "file_bytes", "checksum"]).to_pylist():
+        refuse_damage(catalog.file(row["path"]), row, checksum=verify_all)
     return summarize(folder, catalog.header, worked=False)
 
 

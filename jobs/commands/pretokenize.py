@@ -39,7 +39,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="on resume, check the checksum of every committed shard, not only the last",
+        help="check the checksum of every shard that is committed, not only the last",
     )
     parser.add_argument("--json", action="store_true", help="print the summary as JSON on standard output")
     parser.add_argument("--quiet", action="store_true", help="print nothing but warnings and the result")

@@ -227,6 +227,26 @@ def test_shards_without_the_record_of_their_job_are_not_overwritten(
     assert catalog_files(tmp_path / "out") == before
 
 
+@pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
+def test_a_finished_job_whose_shards_are_damaged_is_not_called_finished(
+    *, tokenloom: Command, job_file: MakeJob, source: Path, tmp_path: Path, damage: str
+) -> None:
+    job = job_file(source, output={"path": str(tmp_path / "out"), "shard_size": 1024})
+    assert tokenloom("pretokenize", job).code == 0
+    shard = min((tmp_path / "out" / "shards").iterdir())
+    data = bytearray(shard.read_bytes())
+    if damage == "gone":
+        shard.unlink()
+    else:
+        data[-100] ^= 1
+        shard.write_bytes(data[:-1] if damage == "cut" else data)
+    result = tokenloom("pretokenize", job, *(["--verify"] if damage == "changed" else []))
+    assert result.code == 4
+    assert str(shard) in result.err
+    assert "--restart" in result.err
+    assert tokenloom("pretokenize", job, "--restart").code == 0
+
+
 @pytest.mark.parametrize("name", ["tokenizer.json", "shards.parquet", "sources.parquet"])
 def test_a_file_that_no_job_wrote_is_neither_overwritten_nor_removed(
     *, tokenloom: Command, job_file: MakeJob, source: Path, tmp_path: Path, tokenizer_json: Path, name: str
