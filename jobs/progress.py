@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOG_SECONDS = 10.0
+THOUSAND = 1000
 
 
 class Display:
@@ -55,7 +56,11 @@ class Display:
             from tqdm import tqdm
 
             self._bar = tqdm(
-                total=total, initial=self._first_bytes or 0, unit="B", unit_scale=True, file=sys.stderr
+                total=total,
+                initial=self._first_bytes or 0,
+                unit_scale=True,
+                file=sys.stderr,
+                bar_format="{percentage:3.0f}%|{bar}| {total_fmt}B, {remaining} left{postfix}",
             )
         self._bar.set_postfix_str(counts, refresh=False)
         self._bar.update(done - self._bar.n)
@@ -66,6 +71,15 @@ class Display:
         return f"{done / max(1, total):.1%} of {total:,} bytes, {counts}{left}"
 
 
+def short(number: float) -> str:
+    """A count of three digits and a unit, so that a line of them fits a terminal."""
+    for unit in ("", "k", "M", "G"):
+        if round(number) < THOUSAND:
+            return f"{number:.3g}{unit}"
+        number /= THOUSAND
+    return f"{number:,.3g}T"
+
+
 class ProgressDisplay(Display):
     """Shows a job's progress."""
 
@@ -74,9 +88,8 @@ class ProgressDisplay(Display):
         self.advance(
             progress.source_bytes,
             progress.total_bytes,
-            f"files {progress.files}/{progress.total_files}, documents {progress.documents:,}, "
-            f"tokens {progress.tokens:,}, {self.rate(progress.fresh_tokens):,.0f} tokens/s, "
-            f"shards {progress.shards}",
+            f"{progress.files}/{progress.total_files} files, {short(progress.documents)} docs, "
+            f"{short(progress.tokens)} tokens, {short(self.rate(progress.fresh_tokens))} tokens/s",
         )
 
 
@@ -85,5 +98,5 @@ class BuildDisplay(Display):
 
     def show(self, progress: BuildProgress) -> None:
         """Take note of a new state."""
-        counts = f"files {progress.files:,}/{progress.total_files:,}, rows {progress.rows:,}"
+        counts = f"{progress.files}/{progress.total_files} files, {short(progress.rows)} rows"
         self.advance(progress.bytes, progress.total_bytes, counts)

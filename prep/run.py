@@ -245,6 +245,7 @@ class JobRun:
                 progress.advance(block, stream.reached, len(entries) + len(writer.committed))
             writer.finish()
             entries += writer.committed
+            progress.finish(len(entries))
             if not entries:
                 raise InputError(_nothing(resolved, writer))
             return stream.check
@@ -282,4 +283,10 @@ class _Progress:
         state.text_bytes += int(block.documents.column("text_bytes").to_numpy().sum(dtype="int64"))
         state.files, state.shards = reached[0], shards
         state.source_bytes = min(self._before[reached[0]] + reached[1], self._before[reached[0] + 1])
+        self._report(state)
+
+    def finish(self, shards: int) -> None:
+        """All is read and committed; some readers do not tell how far they are."""
+        state = self._state
+        state.files, state.source_bytes, state.shards = state.total_files, state.total_bytes, shards
         self._report(state)
