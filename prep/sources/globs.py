@@ -61,7 +61,7 @@ def _any_depth(folder: str, rest: Sequence[str], above: frozenset[Identity]) -> 
         return
     yield from _below(folder, rest or ["*"], frozenset())
     with os.scandir(folder or ".") as entries:
-        names = [entry.name for entry in entries if entry.name[0] != "."]
+        names = [entry.name for entry in entries if entry.name[0] != "." and _may_be_folder(entry)]
     for name in names:
         if _is_folder(folder + name):
             yield from _any_depth(f"{folder}{name}/", rest, above | {here})
@@ -74,6 +74,11 @@ def _names(folder: str, part: str) -> list[str]:
     with os.scandir(folder or ".") as entries:
         names = [entry.name for entry in entries if part[0] == "." or entry.name[0] != "."]
     return [folder + name for name in fnmatch.filter(names, part)]
+
+
+def _may_be_folder(entry: os.DirEntry[str]) -> bool:
+    """Told from the listing, so that not every file is asked what it is."""
+    return entry.is_symlink() or entry.is_dir(follow_symlinks=False)
 
 
 def _is_folder(path: str) -> bool:
