@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import shutil
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import xxhash
 
-from prep.catalog.catalog import Catalog, write_header, write_tables
-from prep.catalog.commit import atomic_write, store_errors
+from prep.catalog.catalog import TOTALS, Catalog, write_header, write_tables
+from prep.catalog.commit import atomic_write, fsync_folder, store_errors
 from prep.catalog.errors import ConfigError, InputError, RefusedError
 from prep.catalog.fingerprint import fingerprint
 from prep.catalog.names import HEADER, JOB_FOLDER, SHARDS, SOURCES
@@ -122,14 +123,18 @@ def build_catalog(
     with lock_folder(job, "work on another folder"):
         if (folder / HEADER).exists() and not rebuild:
             return _found(folder, identity, files)
-        scans = scan_files(
-            [(str(folder / file), size) for file, size in files.items()],
-            kind,
-            text_field,
-            workers=_workers(workers, files),
-            on_progress=on_progress,
-        )
-        header = _write(folder, identity, files, scans, job / "tmp")
+        scratch = job / "tmp"
+        with store_errors(folder):
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir()
+        rows = [FileRow(name, size) for name, size in files.items()]
+        located = [(str(folder / row.name), row.size) for row in rows]
+        count = _workers(workers, files)
+        scans = scan_files(located, kind, text_field, workers=count, on_progress=on_progress)
+        with closing(scans):
+            for number, scan in scans:
+                rows[number].take(scan, scratch / str(number))
+        header = _write(folder, identity, rows, scratch)
     return summarize(folder, header, worked=True)
 
 
@@ -246,73 +251,103 @@ def _workers(workers: int | str, files: Mapping[str, int]) -> int:
     return workers
 
 
+@dataclass
+class FileRow:
+    """What the catalog says of a file.
+
+    Attributes:
+        offsets: where its row offsets lie until they are moved to their place; None without such.
+    """
+
+    name: str
+    size: int
+    rows: int = 0
+    text_bytes: int = 0
+    with_text: int = 0
+    checksum: int | None = None
+    offsets: Path | None = None
+    offsets_checksum: int | None = None
+
+    def take(self, scan: FileScan, offsets: Path) -> None:
+        """Take over what was counted, and write the row offsets to a file, so that memory does not fill."""
+        self.rows, self.text_bytes, self.with_text = scan.rows, scan.text_bytes, scan.with_text
+        self.checksum = scan.checksum
+        if scan.offsets is not None:
+            data = scan.offset_bytes()
+            with atomic_write(offsets) as out:
+                out.write(data)
+            self.offsets, self.offsets_checksum = offsets, xxhash.xxh3_64_intdigest(data)
+
+    def table_row(self, position: int, *, counted: bool) -> dict[str, Any]:
+        """Its row of `shards.parquet`; `counted`: some row of some file has a text."""
+        return {
+            "part": 0,
+            "task": 0,
+            "index": position,
+            "path": self.name,
+            "num_documents": self.rows,
+            "text_bytes": self.text_bytes if counted else None,
+            "file_bytes": self.size,
+            "checksum": self.checksum,
+            "first_file": 0,
+            "first_row": 0,
+            "last_file": 0,
+            "last_row": max(0, self.rows - 1),
+            "source_base": position,
+            "offsets_checksum": self.offsets_checksum,
+        }
+
+
 def _write(
-    folder: Path,
-    identity: Mapping[str, Any],
-    files: Mapping[str, int],
-    scans: Sequence[FileScan],
-    scratch: Path,
+    folder: Path, identity: Mapping[str, Any], rows: Sequence[FileRow], scratch: Path
 ) -> dict[str, Any]:
-    """Write offsets, tables and, last, the header; the header of an earlier catalog goes first."""
+    """Put offsets in place, write tables and, last, the header; that of an earlier catalog goes first."""
     with store_errors(folder):
         (folder / HEADER).unlink(missing_ok=True)
-        shutil.rmtree(scratch, ignore_errors=True)
-        scratch.mkdir()
-    counted = any(scan.with_text for scan in scans)
-    rows = []
-    for position, ((name, size), scan) in enumerate(zip(files.items(), scans, strict=True)):
-        offsets = None if scan.offsets is None else _write_offsets(folder / offsets_file(name), scan, scratch)
-        rows.append(_row(position, name, size, scan, counted=counted) | {"offsets_checksum": offsets})
-    _remove_strays(folder, {offsets_file(name) for name in files} if identity["format"] == "jsonl" else set())
+        _place_offsets(folder, rows)
+    counted = any(row.with_text for row in rows)
     sources = {
-        "name": list(files),
-        "size": list(files.values()),
-        "records_read": [scan.rows for scan in scans],
-        "records_rejected": [0] * len(files),
+        "name": [row.name for row in rows],
+        "size": [row.size for row in rows],
+        "records_read": [row.rows for row in rows],
+        "records_rejected": [0] * len(rows),
     }
-    checksums = write_tables(folder, rows, pa.table(sources, schema=SOURCE_TABLE), scratch, RAW_SHARD_TABLE)
-    header = _header(identity, rows, scans, counted=counted) | {"checksums": checksums}
+    checksums = write_tables(
+        folder,
+        [row.table_row(position, counted=counted) for position, row in enumerate(rows)],
+        pa.table(sources, schema=SOURCE_TABLE),
+        scratch,
+        RAW_SHARD_TABLE,
+    )
+    header = _header(identity, rows, counted=counted) | {"checksums": checksums}
     write_header(folder, header, scratch)
     return header
 
 
-def _row(position: int, name: str, size: int, scan: FileScan, *, counted: bool) -> dict[str, Any]:
-    return {
-        "part": 0,
-        "task": 0,
-        "index": position,
-        "path": name,
-        "num_documents": scan.rows,
-        "text_bytes": scan.text_bytes if counted else None,
-        "file_bytes": size,
-        "checksum": scan.checksum,
-        "first_file": 0,
-        "first_row": 0,
-        "last_file": 0,
-        "last_row": max(0, scan.rows - 1),
-        "source_base": position,
-    }
+def _place_offsets(folder: Path, rows: Sequence[FileRow]) -> None:
+    """Move row offsets to their places, and remove those of files that are no longer there."""
+    places = {folder / offsets_file(row.name): row.offsets for row in rows if row.offsets is not None}
+    for place, offsets in places.items():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        offsets.replace(place)
+    for path in (folder / INDEX_FOLDER).rglob(f"*{OFFSETS_SUFFIX}"):
+        if path not in places:
+            path.unlink()
+    for parent in {place.parent for place in places}:
+        fsync_folder(parent)
 
 
-def _header(
-    identity: Mapping[str, Any],
-    rows: Sequence[Mapping[str, Any]],
-    scans: Sequence[FileScan],
-    *,
-    counted: bool,
-) -> dict[str, Any]:
-    documents = sum(scan.rows for scan in scans)
+def _header(identity: Mapping[str, Any], rows: Sequence[FileRow], *, counted: bool) -> dict[str, Any]:
+    documents = sum(row.rows for row in rows)
     return {
         "name": identity["name"],
         "kind": "raw",
         "data_format": identity["format"],
         "totals": {
+            **dict.fromkeys(TOTALS),
             "num_documents": documents,
-            "num_tokens": None,
-            "text_bytes": sum(scan.text_bytes for scan in scans) if counted else None,
-            "file_bytes": sum(row["file_bytes"] for row in rows),
-            "bos_added": None,
-            "eos_added": None,
+            "text_bytes": sum(row.text_bytes for row in rows) if counted else None,
+            "file_bytes": sum(row.size for row in rows),
             "num_shards": len(rows),
             "num_sources": len(rows),
         },
@@ -324,24 +359,7 @@ def _header(
             "read": documents,
             "written": documents,
             "rejected": {},
-            "without_text": documents - sum(scan.with_text for scan in scans),
+            "without_text": documents - sum(row.with_text for row in rows),
         },
         "tokenloom_version": version("tokenloom"),
     }
-
-
-def _write_offsets(path: Path, scan: FileScan, scratch: Path) -> int:
-    """Write the row offsets of a JSONL file; returns their checksum."""
-    data = scan.offset_bytes()
-    with store_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path, scratch=scratch) as out:
-        out.write(data)
-    return xxhash.xxh3_64_intdigest(data)
-
-
-def _remove_strays(folder: Path, wanted: set[str]) -> None:
-    """Remove offsets of files that are no longer there."""
-    for path in (folder / INDEX_FOLDER).rglob(f"*{OFFSETS_SUFFIX}"):
-        if path.relative_to(folder).as_posix() not in wanted:
-            path.unlink()

@@ -18,7 +18,7 @@ from prep.catalog.errors import TokenloomError, WorkerError
 from prep.pipeline.processes import STOP_SIGNALS, Started, start_process
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
     from multiprocessing.connection import Connection
 
 JOIN_SECONDS = 5.0
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 def run_tasks(
     tasks: Sequence[Task], work: Callable[[Task], Result], workers: int
-) -> Iterator[tuple[int, Result]]:
+) -> Generator[tuple[int, Result], None, None]:
     """The number and the result of each task, as they are ready; close the iterator to stop early.
 
     Args:

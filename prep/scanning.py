@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -14,7 +15,7 @@ from prep.readers import compression_of
 from prep.readers.scan import FileScan, joined, line_start, scan_file, scan_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
 RANGE_BYTES = 128 << 20
 """A plain JSONL file larger than this is scanned in ranges, where there are processes to share them."""
@@ -52,8 +53,8 @@ def scan_files(
     *,
     workers: int,
     on_progress: Callable[[BuildProgress], object] = lambda _: None,
-) -> list[FileScan]:
-    """The scan of each file, in order.
+) -> Generator[tuple[int, FileScan], None, None]:
+    """The number of each file and its scan, as they are ready.
 
     Args:
         files: path and size of each.
@@ -69,9 +70,12 @@ def scan_files(
     for position, (path, size) in enumerate(files):
         whole = ScanTask(path, fmt, text_field, 0, size)
         state.add(position, _cut(whole) if workers > 1 else [whole])
-    for number, scan in run_tasks(state.tasks, scan_task, workers):
-        on_progress(state.take(number, scan))
-    return [state.whole[position] for position in range(len(files))]
+    with closing(run_tasks(state.tasks, scan_task, workers)) as results:
+        for number, scan in results:
+            complete = state.take(number, scan)
+            if complete is not None:
+                yield complete
+            on_progress(state.progress())
 
 
 def _cut(whole: ScanTask) -> list[ScanTask]:
@@ -92,7 +96,7 @@ class _Assembly:
     total_files: int
     total_bytes: int
     tasks: list[ScanTask] = field(default_factory=list)
-    whole: dict[int, FileScan] = field(default_factory=dict)
+    _done: int = 0
     _files: list[int] = field(default_factory=list)
     _parts: dict[int, dict[int, FileScan]] = field(default_factory=dict)
     _wanted: dict[int, int] = field(default_factory=dict)
@@ -105,18 +109,22 @@ class _Assembly:
         self._wanted[position] = len(tasks)
         self._parts[position] = {}
 
-    def take(self, number: int, scan: FileScan) -> BuildProgress:
+    def take(self, number: int, scan: FileScan) -> tuple[int, FileScan] | None:
+        """Take note of a task's result; returns its file and the file's scan when that is complete."""
         task, position = self.tasks[number], self._files[number]
         parts = self._parts[position]
         parts[number] = scan
         if task.part != "checksum":
             self._bytes += task.stop - task.start
             self._rows += scan.rows
-        if len(parts) == self._wanted[position]:
-            *scans, last = [parts[key] for key in sorted(parts)]
-            self.whole[position] = joined(scans, last.checksum) if scans else last
-            del self._parts[position]
-        return BuildProgress(len(self.whole), self.total_files, self._bytes, self.total_bytes, self._rows)
+        if len(parts) < self._wanted[position]:
+            return None
+        self._done += 1
+        *scans, last = [parts[key] for key in sorted(self._parts.pop(position))]
+        return position, joined(scans, last.checksum) if scans else last
+
+    def progress(self) -> BuildProgress:
+        return BuildProgress(self._done, self.total_files, self._bytes, self.total_bytes, self._rows)
 
 
 def scan_task(task: ScanTask) -> FileScan:

@@ -49,7 +49,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
     build.add_argument("--rebuild", action="store_true", help="make it anew, whatever catalog is there")
     build.add_argument("--json", action="store_true", help="print the summary as JSON")
     build.add_argument("--quiet", action="store_true", help="print nothing but warnings and the result")
-    build.set_defaults(run=run_build, interrupted="Nothing was changed; run the same command again.")
+    build.set_defaults(run=run_build, interrupted="The same command begins anew.")
     show = actions.add_parser("show", help="totals, tokens per byte, document lengths, shards")
     show.add_argument("path", help="the catalog's folder")
     show.add_argument("--json", action="store_true", help="print everything as JSON")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from prep.catalog.errors import IntegrityError
+from prep.catalog.errors import InputError
 from prep.catalog.names import HEADER, JOB_FOLDER, SHARDS, SOURCES
 from prep.catalog.schema import SHARD_TABLE
 
@@ -52,18 +53,32 @@ def list_folder(folder: Path) -> Iterator[tuple[str, int]]:
     """The files below a folder that are neither hidden nor the catalog's: relative name and size.
 
     Raises:
-        IntegrityError: it holds a link to a folder, which may lead anywhere.
+        InputError: a folder in it cannot be listed, or it holds what is neither a file nor a folder.
     """
-    for above, folders, files in os.walk(folder):
+    for above, folders, files in os.walk(folder, onerror=_refuse):
         place = PurePosixPath(os.path.relpath(above, folder))
         folders[:] = [name for name in folders if not is_hidden(name)]
         for name in folders:
             if os.path.islink(os.path.join(above, name)):  # noqa: PTH114, PTH118 - there may be a million
-                raise IntegrityError(f"{folder / place / name}: a link to a folder; give its target instead")
+                raise InputError(f"{folder / place / name}: a link to a folder; put the folder in its place")
         for name in files:
             relative = str(place / name)
             if not is_hidden(relative) and not is_own(relative):
-                yield relative, os.stat(os.path.join(above, name)).st_size  # noqa: PTH116, PTH118 - as above
+                yield relative, _size(os.path.join(above, name))  # noqa: PTH118 - as above
+
+
+def _size(path: str) -> int:
+    try:
+        status = os.stat(path)  # noqa: PTH116 - as above
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise InputError(f"{path}: no regular file; move it away")
+    return status.st_size
+
+
+def _refuse(error: OSError) -> None:
+    raise InputError(f"{error.filename}: cannot be listed: {error.strerror}") from error
 
 
 def difference(recorded: Mapping[str, int], found: Mapping[str, int]) -> str | None:

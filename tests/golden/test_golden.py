@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -16,10 +17,14 @@ from prep.catalog.fingerprint import fingerprint
 from prep.catalog.verify import verify_catalog
 from prep.config import load_config
 from prep.finish import stored_definition
+from prep.index import build_catalog
 from prep.job import run_job
 from prep.journal import Journal
+from prep.recount import verify_raw
 from prep.tokenizers.probes import probe_ids, probe_strings
 from prep.tokenizers.reference import ReferenceEncoder
+from runtime.debug import DatasetInspector
+from runtime.io import Dataset
 
 DATA = Path(__file__).parent / "data"
 JOBS = {"plain": "golden", "shuffled": "shuffled"}
@@ -214,3 +219,30 @@ def test_the_tokenizer_gives_the_ids_that_its_fingerprint_was_made_of() -> None:
         fingerprint([definition.canonical.decode(), ids])
         == Catalog.open(DATA / "plain").header["tokenizer"]["fingerprint"]
     )
+
+
+def test_a_catalog_of_raw_files_of_an_earlier_version_verifies_and_is_read() -> None:
+    catalog = Catalog.open(DATA / "raw")
+    assert verify_raw(catalog).findings == []
+    dataset = Dataset.from_path("raw", str(DATA / "raw"))
+    assert dataset.fingerprint == "d5ef6f52db23613586a4ef68564de57a"
+    with DatasetInspector(dataset) as inspector:
+        assert inspector.read_many(0, [1, 3]) == [{"text": "naïve \n 東京", "n": 2}, {"text": ""}]
+        assert inspector.read(1, 1) == {"text": "\U0001f98a"}
+
+
+def test_the_offsets_of_rows_are_where_they_were() -> None:
+    offsets = [
+        np.fromfile(DATA / "raw" / "index" / f"{name}.offsets", "<u8").tolist()
+        for name in ("a.jsonl", "more/b.jsonl.gz")
+    ]
+    assert offsets == [[3, 24, 61, 70, 82], [0, 20, 45]]
+
+
+@same_pyarrow
+def test_a_catalog_of_raw_files_has_the_recorded_bytes(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(DATA / "raw", tmp_path / "raw"))
+    build_catalog(folder, name="golden", rebuild=True)
+    for path in (DATA / "raw").rglob("*"):
+        if path.is_file() and path.name != "catalog.json":  # it says which version wrote it
+            assert (folder / path.relative_to(DATA / "raw")).read_bytes() == path.read_bytes(), path

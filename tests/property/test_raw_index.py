@@ -77,7 +77,9 @@ def test_a_jsonl_file_has_the_rows_of_the_plain_model(
         file = folder / f"x.jsonl{suffix}"
         file.write_bytes(pack(text))
         # Ranges are for workers; here they are scanned without any.
-        patch.setattr(scanning, "run_tasks", lambda tasks, work, _: enumerate(map(work, tasks)))
+        patch.setattr(
+            scanning, "run_tasks", lambda tasks, work, _: (pair for pair in enumerate(map(work, tasks)))
+        )
         summary = build_catalog(folder, workers=2)
         stored = np.fromfile(folder / offsets_file(file.name), "<u8").tolist()
         assert stored == [*begins, len(text)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -351,8 +352,38 @@ def test_folders_without_files_and_files_instead_of_folders(tmp_path: Path) -> N
 
 def test_a_link_to_a_folder_is_refused(folder: Path) -> None:
     (folder / "link").symlink_to(folder / "deep")
-    with pytest.raises(IntegrityError, match="a link to a folder"):
+    with pytest.raises(InputError, match="a link to a folder"):
         build_catalog(folder)
+
+
+def test_a_link_to_a_file_is_that_file(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.jsonl").write_bytes(lines(ROWS))
+    (folder / "z.jsonl").symlink_to(tmp_path / "elsewhere.jsonl")
+    assert build_catalog(folder).rows == 12
+    assert Dataset.from_path("x", str(folder)).total == 12
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (os.mkfifo, r"z\.jsonl: no regular file"),
+        (lambda path: path.symlink_to(path.parent / "nowhere"), r"z\.jsonl: cannot be read"),
+    ],
+)
+def test_what_is_no_file_is_refused(folder: Path, make: Callable[[Path], object], message: str) -> None:
+    make(folder / "z.jsonl")
+    with pytest.raises(InputError, match=message):
+        build_catalog(folder)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may list every folder")
+def test_a_folder_that_cannot_be_listed_is_refused(folder: Path) -> None:
+    (folder / "deep").chmod(0)
+    try:
+        with pytest.raises(InputError, match="deep: cannot be listed"):
+            build_catalog(folder)
+    finally:
+        (folder / "deep").chmod(0o700)
 
 
 @pytest.mark.parametrize("argument", [{"fmt": "txt"}, {"workers": -1}, {"workers": "many"}, {"name": ""}])
