@@ -108,18 +108,11 @@ def build_catalog(
     _refuse_other_catalog(folder)
     files = _list_files(folder, fmt)
     kind = _format(folder, files, fmt)
-    identity = {
-        "name": name,
-        "kind": "raw",
-        "format": kind,
-        "text_field": text_field,
-        "sources.count": len(files),
-        "sources.bytes": sum(files.values()),
-        "sources.fingerprint": fingerprint(list(map(list, files.items()))),
-    }
+    identity = _identity(name, kind, text_field, files)
     job = folder / JOB_FOLDER
     with store_errors(folder):
         job.mkdir(exist_ok=True)
+    count = _workers(workers, files)
     with lock_folder(job, "work on another folder"):
         if (folder / HEADER).exists() and not rebuild:
             return _found(folder, identity, files)
@@ -129,9 +122,7 @@ def build_catalog(
             scratch.mkdir()
         rows = [FileRow(name, size) for name, size in files.items()]
         located = [(str(folder / row.name), row.size) for row in rows]
-        count = _workers(workers, files)
-        scans = scan_files(located, kind, text_field, workers=count, on_progress=on_progress)
-        with closing(scans):
+        with closing(scan_files(located, kind, text_field, workers=count, on_progress=on_progress)) as scans:
             for number, scan in scans:
                 rows[number].take(scan, scratch / str(number))
         header = _write(folder, identity, rows, scratch)
@@ -153,6 +144,19 @@ def summarize(folder: Path, header: Mapping[str, Any], *, worked: bool) -> Build
         files=totals["num_shards"],
         without_text=header["ledger"]["without_text"],
     )
+
+
+def _identity(name: str, kind: str, text_field: str, files: Mapping[str, int]) -> dict[str, Any]:
+    """What decides the catalog's bytes, but for the files' content."""
+    return {
+        "name": name,
+        "kind": "raw",
+        "format": kind,
+        "text_field": text_field,
+        "sources.count": len(files),
+        "sources.bytes": sum(files.values()),
+        "sources.fingerprint": fingerprint(list(map(list, files.items()))),
+    }
 
 
 def _refuse_other_catalog(folder: Path) -> None:

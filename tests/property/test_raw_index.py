@@ -54,7 +54,7 @@ def model(data: bytes) -> tuple[list[int], list[dict[str, Any]]]:
     return begins, rows
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     content=st.lists(lines | blanks, max_size=30),
     bom=st.booleans(),
@@ -94,7 +94,7 @@ def test_a_jsonl_file_has_the_rows_of_the_plain_model(
                 assert reader.read(wanted) == [rows[index] for index in wanted]
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     rows=st.lists(
         st.fixed_dictionaries(
