@@ -17,6 +17,7 @@ from prep.catalog.errors import InputError
 from prep.catalog.schema import offsets_of
 from prep.readers.arrow import is_file
 from prep.readers.rows import RowReader, by_part
+from prep.readers.tabular import without_views
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,7 +93,7 @@ class ArrowRows(RowReader):
                 self._batches.popitem(last=False)
             batch = self._reader.get_batch(number) if self._random_access else self._stream[number]
             batch.validate(full=True)
-            self._batches[number] = batch
+            self._batches[number] = without_views(batch)
         self._batches.move_to_end(number)
         return self._batches[number]
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from prep.catalog.errors import InputError
 from prep.readers.rows import RowReader, by_part
+from prep.readers.tabular import without_views
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -51,7 +52,7 @@ class ParquetRows(RowReader):
         if number not in self._groups:
             while len(self._groups) >= KEPT_GROUPS:
                 self._groups.popitem(last=False)
-            self._groups[number] = self._file.read_row_group(number, use_threads=False)
+            self._groups[number] = without_views(self._file.read_row_group(number, use_threads=False))
         self._groups.move_to_end(number)
         return self._groups[number]
 

@@ -151,6 +151,15 @@ def _add_bytes(collector: Collector, row: int, data: bytes) -> None:
             collector.fault(row, "bad_text", f"not valid UTF-8 at byte {error.start} of the text")
 
 
+def without_views(data: Any) -> Any:
+    """A table or record batch without columns of views, from which pyarrow cannot take rows."""
+    kinds = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+    for place, field in enumerate(data.schema):
+        if field.type in kinds:
+            data = data.set_column(place, field.name, data.column(place).cast(kinds[field.type]))
+    return data
+
+
 def plain(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     """One array without dictionary; text as 32-bit strings, bytes not yet checked."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

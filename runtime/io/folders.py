@@ -69,7 +69,7 @@ class RemoteFolder:
         except (ImportError, ValueError) as error:
             raise InputError(f"{_public(self.url)}: cannot be opened: {error}") from error
         self.path = Path(tempfile.mkdtemp(prefix="tokenloom-"))
-        self._remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        weakref.finalize(self, _remove, self.path, os.getpid())
 
     def fetch(self, name: str) -> Path:
         local = self.path / name
@@ -92,6 +92,12 @@ class RemoteFolder:
             name = path.removeprefix(self._root).lstrip("/")
             if not is_hidden(name) and not is_own(name):
                 yield name, int(info["size"])
+
+
+def _remove(path: Path, owner: int) -> None:
+    """Remove copies, but not from a forked child that ends before its parent."""
+    if os.getpid() == owner:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _public(url: str) -> str:

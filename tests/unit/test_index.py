@@ -22,6 +22,8 @@ from prep.catalog.names import HEADER, SHARDS, SOURCES
 from prep.catalog.raw import RAW_SHARD_TABLE, offsets_file
 from prep.catalog.schema import SHARD_TABLE
 from prep.index import build_catalog
+from prep.lock import lock_folder
+from prep.readers.scan import scan_file
 from prep.recount import verify_raw
 from runtime.io import Dataset
 
@@ -443,6 +445,44 @@ def test_a_folder_that_cannot_be_written_is_a_store_error(
     monkeypatch.setattr(Path, "mkdir", fail)
     with pytest.raises(StoreError, match="Permission denied"):
         build_catalog(folder)
+
+
+def test_a_write_that_fails_leaves_no_catalog_and_the_next_run_makes_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, snapshot: Callable[[Path], dict[str, bytes]]
+) -> None:
+    build_catalog(folder)
+    before = {name: data for name, data in snapshot(folder).items() if not name.startswith("_job")}
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise StoreError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("prep.index.write_tables", fail)
+        with pytest.raises(StoreError, match="No space"):
+            build_catalog(folder, rebuild=True)
+    with pytest.raises(IntegrityError, match="unfinished job"):
+        Dataset.from_path("x", str(folder))
+    build_catalog(folder)
+    assert {name: data for name, data in snapshot(folder).items() if not name.startswith("_job")} == before
+
+
+def test_two_builds_at_once_are_refused(folder: Path) -> None:
+    (folder / "_job").mkdir()
+    with lock_folder(folder / "_job", "x"), pytest.raises(RefusedError, match="another run is working"):
+        build_catalog(folder)
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scan(path: str, *arguments: Any) -> Any:
+        result = scan_file(path, *arguments)
+        append(folder)
+        return result
+
+    monkeypatch.setattr(scanning, "scan_file", scan)
+    with pytest.raises(InputError, match=r"b\.jsonl: (it was changed while|expected)"):
+        build_catalog(folder, workers=0)
 
 
 def test_progress_counts_files_bytes_and_rows(folder: Path) -> None:

@@ -186,6 +186,31 @@ def test_text_that_is_not_utf_8_is_an_input_error(tmp_path: Path) -> None:
             rows.read([1])
 
 
+@pytest.mark.parametrize("fmt", ["arrow", "parquet"])
+def test_columns_of_every_kind(tmp_path: Path, fmt: str) -> None:
+    rows = [
+        {"v": "a" * 40, "b": b"\x00", "d": "x", "s": {"a": 1}, "m": [("k", 1)], "l": "long"},
+        {"v": None, "b": None, "d": None, "s": None, "m": None, "l": None},
+    ]
+    kinds = {
+        "v": pa.string_view(),
+        "b": pa.binary_view(),
+        "d": pa.dictionary(pa.int32(), pa.string()),
+        "s": pa.struct([("a", pa.int64())]),
+        "m": pa.map_(pa.string(), pa.int64()),
+        "l": pa.large_string(),
+    }
+    table = pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()})
+    path = tmp_path / f"x.{fmt}"
+    if fmt == "parquet":
+        pq.write_table(table, path)
+    else:
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+    with open_rows(path, fmt) as reader:
+        assert reader.read([1, 0, 1]) == [rows[1], rows[0], rows[1]]
+
+
 def test_files_without_rows(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_bytes(b"")
     pq.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "x.parquet")
