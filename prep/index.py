@@ -85,7 +85,7 @@ def build_catalog(
 
     Args:
         path: a local folder of JSONL (plain, .gz, .zst), Parquet or Arrow files, all of one format.
-        name: the dataset's name; default: the folder's.
+        name: the dataset's name; default: that of the catalog that is there, or the folder's.
         fmt: "jsonl", "parquet" or "arrow"; "auto": by suffix.
         text_field: the field whose length is counted.
         workers: processes; "auto": as many as there are processors and work for; 0: none but this one.
@@ -102,10 +102,10 @@ def build_catalog(
         raise InputError(f"{folder}: expected a folder of raw files")
     if fmt not in ("auto", *FORMATS):
         raise ConfigError(f"format {fmt!r}: expected auto, {', '.join(FORMATS)}")
-    name = folder.resolve().name if name is None else name
+    _refuse_other_catalog(folder)
+    name = _default_name(folder) if name is None else name
     if not name:
         raise ConfigError("name: expected a text that is not empty")
-    _refuse_other_catalog(folder)
     files = _list_files(folder, fmt)
     kind = _format(folder, files, fmt)
     identity = _identity(name, kind, text_field, files)
@@ -144,6 +144,10 @@ def summarize(folder: Path, header: Mapping[str, Any], *, worked: bool) -> Build
         files=totals["num_shards"],
         without_text=header["ledger"]["without_text"],
     )
+
+
+def _default_name(folder: Path) -> str:
+    return Catalog.open(folder).name if (folder / HEADER).exists() else folder.resolve().name
 
 
 def _identity(name: str, kind: str, text_field: str, files: Mapping[str, int]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ def add_parser(commands: argparse._SubParsersAction[Any]) -> None:
         "build", help="describe a folder of JSONL, Parquet or Arrow files by a catalog in it"
     )
     build.add_argument("path", help="the folder of the raw files")
-    build.add_argument("--name", help="the dataset's name; default: the folder's")
+    build.add_argument("--name", help="the dataset's name; default: the catalog's, the folder's")
     build.add_argument(
         "--format",
         default="auto",

@@ -196,8 +196,10 @@ class Catalog:
         """One document with its provenance; `tokens` is a numpy array of shape (num_tokens,).
 
         Raises:
-            InputError: there is no such shard or row.
+            InputError: there is no such shard or row, or the catalog is of raw files.
         """
+        if self.is_raw:
+            raise InputError(f"{self.folder}: a catalog of raw files; `tokenloom inspect` shows their rows")
         table = self.shards(["path", "num_documents", "source_base"])
         if not 0 <= shard < table.num_rows:
             raise InputError(f"{self.folder}: shard {shard}: expected 0 to {table.num_rows - 1:,}")

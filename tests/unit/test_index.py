@@ -257,6 +257,18 @@ def test_other_arguments_are_refused_by_name(folder: Path, argument: dict[str, A
     assert build_catalog(folder, rebuild=True, **argument).worked
 
 
+def test_without_a_name_the_catalogs_own_stays(folder: Path) -> None:
+    build_catalog(folder, name="mine")
+    for rebuild in (False, True):
+        assert build_catalog(folder, rebuild=rebuild).name == "mine"
+
+
+def test_a_catalog_of_raw_files_has_no_documents_of_shards(folder: Path) -> None:
+    build_catalog(folder)
+    with pytest.raises(InputError, match="a catalog of raw files"):
+        Catalog.open(folder).document(0, 0)
+
+
 def test_a_changed_byte_is_found_by_verify(folder: Path) -> None:
     build_catalog(folder)
     data = bytearray((folder / "b.jsonl").read_bytes())
