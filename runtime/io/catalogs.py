@@ -12,7 +12,7 @@ from prep.catalog.names import HEADER, SHARDS, SOURCES
 from prep.catalog.raw import difference, offsets_file
 from prep.readers import format_of
 from prep.readers.rows import RowReader, open_rows
-from runtime.io.folders import folder_at
+from runtime.io.folders import folder_at, public_url
 from runtime.io.memory import column_digest, table_fingerprint
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class CatalogTable:
     def __init__(self, location: str) -> None:
         self._location = location.removesuffix(f"/{HEADER}")
         self._begin()
-        self._folder.fetch(HEADER)
+        if not self._folder.fetch(HEADER).exists() and self._folder.is_copy:
+            raise IntegrityError(f"{public_url(self._location)}: {HEADER} is missing: this is no catalog")
         self._use(Catalog.open(self._folder.path))
         if self._catalog.is_raw:
             self._refuse_changes()

@@ -67,7 +67,7 @@ class RemoteFolder:
         try:
             self._filesystem, self._root = fsspec.core.url_to_fs(self.url)
         except (ImportError, ValueError) as error:
-            raise InputError(f"{_public(self.url)}: cannot be opened: {error}") from error
+            raise InputError(f"{public_url(self.url)}: cannot be opened: {error}") from error
         self.path = Path(tempfile.mkdtemp(prefix="tokenloom-"))
         weakref.finalize(self, _remove, self.path, os.getpid())
 
@@ -83,7 +83,7 @@ class RemoteFolder:
                 return local
             except OSError as error:
                 arriving.unlink(missing_ok=True)
-                raise InputError(f"{_public(self.url)}/{name}: cannot be fetched: {error}") from error
+                raise InputError(f"{public_url(self.url)}/{name}: cannot be fetched: {error}") from error
             arriving.replace(local)
         return local
 
@@ -100,7 +100,7 @@ def _remove(path: Path, owner: int) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _public(url: str) -> str:
+def public_url(url: str) -> str:
     """A URL without user, password and query."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"

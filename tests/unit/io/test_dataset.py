@@ -205,10 +205,17 @@ def test_a_changed_remote_folder_is_refused(raw_folder: Path, memory_url: str) -
         Dataset.from_path("x", memory_url)
 
 
-@pytest.mark.parametrize("url", ["memory://nowhere-at-all", "unknown-scheme://x"])
-def test_a_url_without_a_catalog_is_an_error(url: str) -> None:
-    with pytest.raises((IntegrityError, InputError), match=r"no catalog|cannot be opened"):
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("memory://nowhere-at-all", r"memory://nowhere-at-all: catalog\.json is missing: this is no catalog"),
+        ("unknown-scheme://me:secret@x?key=secret", "unknown-scheme://x: cannot be opened"),
+    ],
+)
+def test_a_url_without_a_catalog_is_an_error_that_names_it_and_no_secret(url: str, message: str) -> None:
+    with pytest.raises((IntegrityError, InputError), match=message) as raised:
         Dataset.from_path("x", url)
+    assert "secret" not in str(raised.value)
 
 
 ROWS: list[dict[str, Any]] = [{"text": "aé", "n": 1}, {"text": "b", "n": None}]
