@@ -12,7 +12,6 @@ import numpy as np
 from prep.catalog.commit import store_errors
 from prep.catalog.errors import InputError
 from prep.readers import compression_of
-from prep.readers.block import ReadOptions
 from prep.readers.compressed import open_text
 from prep.readers.jsonl import load_record, what_is_wrong
 from prep.readers.lines import (
@@ -24,13 +23,13 @@ from prep.readers.lines import (
     without_bom,
 )
 from prep.readers.rows import RowReader
+from prep.readers.scan import MAX_LINE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Offsets = NDArray[np.uint64]
 
-MAX_LINE = ReadOptions().max_record_bytes
 RUN_BYTES = 4 << 20
 """How much of consecutive rows is read at a time."""
 
