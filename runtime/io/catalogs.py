@@ -79,17 +79,26 @@ class CatalogTable:
         return table_fingerprint(self.kind, self.format, self._count, columns)
 
     def open_shard(self, position: int) -> RowReader:
+        local, path = self.shard_file(position), self._column(SHARDS, "path")[position].as_py()
+        offsets = None
+        if self.format == "jsonl":
+            offsets = self._folder.fetch(offsets_file(path))
+        rows = open_rows(local, self.format if self._catalog.is_raw else "tokens", offsets=offsets)
+        return _CopiedRows(rows, [local, *([offsets] if offsets else [])]) if self._folder.is_copy else rows
+
+    def shard_file(self, position: int) -> Path:
+        """A shard's file on local disk.
+
+        Raises:
+            IntegrityError: it is missing or has another size than when the catalog was made.
+        """
         path, size = (self._column(SHARDS, name)[position].as_py() for name in ("path", "file_bytes"))
         self._catalog.file(path)  # refuses one that leaves the folder
         local = self._folder.fetch(path)
         if not local.is_file() or (found := local.stat().st_size) != size:
             state = f"found {found:,}" if local.is_file() else "the file is missing"
             raise IntegrityError(f"{local}: expected {size:,} bytes as the catalog says, {state}")
-        offsets = None
-        if self.format == "jsonl":
-            offsets = self._folder.fetch(offsets_file(path))
-        rows = open_rows(local, self.format if self._catalog.is_raw else "tokens", offsets=offsets)
-        return _CopiedRows(rows, [local, *([offsets] if offsets else [])]) if self._folder.is_copy else rows
+        return local
 
     def with_sources(self, position: int, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Rows of a token shard with `source`, the file that each came from; raw ones as they are."""

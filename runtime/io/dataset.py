@@ -15,6 +15,7 @@ from runtime.io.memory import CountsTable, InMemoryShard, MemoryTable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -42,6 +43,9 @@ class ShardTable(Protocol):
 
     def open_shard(self, position: int) -> RowReader:
         """The rows of the shard at a position of the table."""
+
+    def shard_file(self, position: int) -> Path:
+        """The file of the shard at a position of the table."""
 
     def with_sources(self, position: int, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Rows with the names of the files that they came from, where that is not the shard itself."""
@@ -175,6 +179,15 @@ class Dataset:
             InputError: there is no such shard, or no data behind this dataset.
         """
         return self._table.open_shard(self._position(shard_id))
+
+    def shard_file(self, shard_id: int) -> Path:
+        """The file of a shard on local disk.
+
+        Raises:
+            InputError: there is no such shard, or it is in no file.
+            IntegrityError: the file is missing or has another size than when the catalog was made.
+        """
+        return self._table.shard_file(self._position(shard_id))
 
     def with_sources(self, shard_id: int, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Rows of a token shard with `source`, the file that each came from; others as they are."""

@@ -13,6 +13,7 @@ from prep.readers.rows import MemoryRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -57,6 +58,9 @@ class InMemoryShard:
 
 class _WithoutSources:
     """Rows that came from no file."""
+
+    def shard_file(self, position: int) -> Path:
+        raise InputError(f"shard {position} is not in a file")
 
     def with_sources(self, _: int, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         return list(rows)

@@ -1,0 +1,164 @@
+"""What users touch: a work source, operators in order, and batches."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import fields, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Self
+
+from runtime.blocks import Batch, Block, Closings, Sentinel
+from runtime.engine.lanes import LaneFeeder, LaneTracker
+from runtime.io.token_store import TokenStore
+from runtime.ops.base import OpContext
+from runtime.ops.batch import BatchOp
+from runtime.ops.fetch import FetchOp
+from runtime.ops.pack import PackFlatOp
+from runtime.ops.shuffle import ShuffleOp
+from runtime.options import RuntimeOptions
+from runtime.runners.inline import InlineRunner, Stage
+from runtime.training.batches import SampleBatch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from runtime.ops.base import BaseOp
+    from runtime.work import WorkSource
+
+
+class Pipeline:
+    """Samples of a work source on their way to batches.
+
+    Args:
+        work_source: decides which sample comes when.
+    """
+
+    def __init__(self, work_source: WorkSource) -> None:
+        self._source = work_source
+        self._ops: list[BaseOp] = []
+        self._options = RuntimeOptions()
+        self._run: Run | None = None
+
+    def shuffle(self, buffer_size: int = 8192, *, seed: int = 0) -> Self:
+        """Shuffle the records of each lane; see `ShuffleOp`."""
+        return self._add(ShuffleOp(buffer_size, seed=seed))
+
+    def pack_flat(self, max_length: int, **arguments: Any) -> Self:
+        """Pack documents into rows; see `PackFlatOp`."""
+        return self._add(PackFlatOp(max_length, **arguments))
+
+    def batch(self, microbatch_size: int, *, drop_last: bool = True) -> Self:
+        """Group rows into batches; see `BatchOp`."""
+        return self._add(BatchOp(microbatch_size, drop_last=drop_last))
+
+    def options(self, **changes: Any) -> Self:
+        """Change how the pipeline runs; see `RuntimeOptions`.
+
+        Raises:
+            ValueError: there is no such option, or its value cannot be.
+        """
+        known = [each.name for each in fields(RuntimeOptions)]
+        for name in changes:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise ValueError(f"options: there is no {name!r}{hint} Known are {', '.join(known)}")
+        self._options = replace(self._options, **changes)
+        self._options.owned_lanes()
+        return self
+
+    def _add(self, op: BaseOp) -> Self:
+        if self._run is not None:
+            raise RuntimeError(f"{op.name}: the pipeline runs already; add operators before the first batch")
+        self._ops.append(op)
+        return self
+
+    def __iter__(self) -> Iterator[SampleBatch]:
+        if self._run is None:
+            self._run = Run(self._source, self._ops, self._options)
+        return iter(self._run)
+
+    def close(self) -> None:
+        """End the run and let go of all it holds."""
+        if self._run is not None:
+            self._run.close()
+            self._run = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Run:
+    """One run of a pipeline over the lanes that this rank owns."""
+
+    def __init__(self, source: WorkSource, ops: list[BaseOp], options: RuntimeOptions) -> None:
+        self._store = TokenStore(source.datasets_by_id)
+        context = OpContext({"tokens": self._store})
+        self._ops = [FetchOp(), *ops]
+        monotone = all(op.traits().preserves_cursor_order for op in self._ops)
+        for op in self._ops:
+            op.setup(context)
+        self._runner = InlineRunner([Stage(op, context) for op in self._ops])
+        config = options.mixture_config or source.read_config
+        every = 0 if monotone else options.flush_every_k_chunks
+        self._lanes = []
+        for lane in options.owned_lanes():
+            tracker = LaneTracker(monotone)
+            clone = source.clone_for_lane(lane, options.lanes)
+            feeder = LaneFeeder(lane, clone, tracker, config=config, every=every)
+            self._lanes.append(LaneRun(lane, feeder, tracker, self._runner))
+
+    def __iter__(self) -> Iterator[SampleBatch]:
+        while self._lanes:
+            for lane in list(self._lanes):
+                batch = lane.next_batch()
+                if batch is None:
+                    self._lanes.remove(lane)
+                else:
+                    yield SampleBatch(batch, self._store)
+
+    def close(self) -> None:
+        for op in self._ops:
+            op.teardown()
+        self._store.close()
+        self._lanes = []
+
+
+class LaneRun:
+    """One lane of a run."""
+
+    def __init__(self, lane: int, feeder: LaneFeeder, tracker: LaneTracker, runner: InlineRunner) -> None:
+        self._lane, self._feeder, self._tracker, self._runner = lane, feeder, tracker, runner
+        self._ready: deque[Any] = deque()
+        self._ended = False
+
+    def next_batch(self) -> Batch | None:
+        """The lane's next batch; None at its end."""
+        ready = self._ready
+        while True:
+            while ready:
+                item = ready.popleft()
+                if isinstance(item, Batch):
+                    self._tracker.deliver(item)
+                    return item
+                self._pass(item)
+            if self._ended:
+                return None
+            item = self._feeder.next()
+            if item is None:
+                self._ended = True
+                ready.extend(self._runner.finish(self._lane))
+            else:
+                ready.extend(self._runner.feed(item))
+
+    def _pass(self, item: Any) -> None:
+        if isinstance(item, Closings):
+            self._tracker.close(item)
+        elif isinstance(item, Sentinel):
+            self._tracker.end_epoch(item)
+        else:
+            assert isinstance(item, Block)
+            raise TypeError("the pipeline ends without batch()")
