@@ -111,6 +111,7 @@ def permute_each(indices: NDArray[Any], sizes: Word, keys: Word) -> NDArray[np.i
 
     Raises:
         IndexError: an index outside [0, size).
+        TypeError: indices that are no integers.
     """
     return _walk(indices, sizes, keys, inverse=False)
 
@@ -122,7 +123,10 @@ def inverse_each(values: NDArray[Any], sizes: Word, keys: Word) -> NDArray[np.in
 
 def _walk(indices: NDArray[Any], sizes: Word, keys: Word, *, inverse: bool) -> NDArray[np.int64]:
     shape = np.shape(indices)
-    values = np.asarray(indices).reshape(-1).astype(np.uint64)  # a negative index becomes a large one
+    given = np.asarray(indices)
+    if given.size and given.dtype.kind not in "iu":
+        raise TypeError(f"indices: expected integers, found {given.dtype}")
+    values = given.reshape(-1).astype(np.uint64)  # a negative index becomes a large one
     if bool((values >= sizes).any()):
         raise IndexError("an index outside the bijection's range")
     if not len(values):

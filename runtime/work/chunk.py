@@ -128,16 +128,22 @@ class WorkChunk:
             key = derive_key("turns", seed)
             labels = labels[Permutation(len(labels), key).permute(np.arange(len(labels)))]
         ids = np.empty((len(labels), 3), np.int64)
-        for label, (name, rows) in enumerate(self.arrays.items()):
-            if not len(rows):
-                continue
-            if config.within_component is ComponentOrder.SHUFFLE:
-                key = derive_key("component", seed, name)
-                rows = rows[Permutation(len(rows), key).permute(np.arange(len(rows)))]  # noqa: PLW2901
-            ids[labels == label if len(rows) < len(labels) else slice(None)] = rows
+        if len(labels):
+            rows = np.concatenate(self._rows_in_order(config, seed))
+            ids[_grouped(labels, len(self.counts)) if len(self.counts) > 1 else slice(None)] = rows
         if config.precompute:
             self._kept = config, labels, ids
         return labels, ids
+
+    def _rows_in_order(self, config: MixtureReadConfig, seed: int) -> list[NDArray[np.int64]]:
+        """Each component's samples in the order in which it gives them."""
+        if config.within_component is ComponentOrder.AS_IS:
+            return list(self.arrays.values())
+        orders = [
+            Permutation(len(rows), derive_key("component", seed, name)).permute(np.arange(len(rows)))
+            for name, rows in self.arrays.items()
+        ]
+        return [rows[order] for rows, order in zip(self.arrays.values(), orders, strict=True)]
 
     def iter_samples(self, config: MixtureReadConfig | None = None) -> Iterator[tuple[SampleId, str]]:
         """Samples with their component's name, in reading order."""
@@ -188,6 +194,12 @@ class WorkChunk:
             parts=payload["parts"],
             number=payload["number"],
         )
+
+
+def _grouped(labels: NDArray[np.int32], components: int) -> NDArray[np.int64]:
+    """The places of the first component's samples, then of the second's, and so on."""
+    is_small = components <= np.iinfo(np.uint16).max  # small integers are sorted in linear time
+    return np.argsort(labels.astype(np.uint16) if is_small else labels, kind="stable")
 
 
 def _as_rows(name: str, samples: Samples) -> NDArray[np.int64]:

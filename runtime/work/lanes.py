@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 
-from runtime.permutation import Permutation, derive_key
+from runtime.permutation import derive_key, inverse_each, permute_each
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 LaneAssignment: TypeAlias = Literal["permute", "modulo"]
 ASSIGNMENTS: tuple[str, ...] = ("permute", "modulo")
+DEALT_ROUNDS = 64
+"""A lane's places in so many rounds are computed together: one costs hardly less."""
 
 
 class Lanes:
@@ -26,17 +31,29 @@ class Lanes:
         self.replicas = replicas
         self._permutes = assignment == "permute" and replicas > 1
         self._seed = seed
+        self._dealt: tuple[int, int, list[int]] = (-1, -1, [])
 
     def chunk_of(self, lane: int, turn: int) -> int:
         """The number of a lane's chunk, by how many it had before."""
-        if not self._permutes:
-            return turn * self.replicas + lane
-        return turn * self.replicas + int(self._round(turn).inverse(np.array([lane]))[0])
+        return turn * self.replicas + (self._place(lane, turn) if self._permutes else lane)
 
     def lane_of(self, chunk: int) -> int:
         """The lane to which a chunk belongs."""
         turn, place = divmod(chunk, self.replicas)
-        return int(self._round(turn).permute(np.array([place]))[0]) if self._permutes else place
+        if not self._permutes:
+            return place
+        return int(permute_each(np.array([place]), np.uint64(self.replicas), self._keys(turn, 1))[0])
 
-    def _round(self, turn: int) -> Permutation:
-        return Permutation(self.replicas, derive_key("lanes", self._seed, turn))
+    def _place(self, lane: int, turn: int) -> int:
+        """Which chunk of a round a lane gets."""
+        first = turn - turn % DEALT_ROUNDS
+        dealt = self._dealt
+        if dealt[:2] != (lane, first):
+            keys = self._keys(first, DEALT_ROUNDS)
+            places = inverse_each(np.full(DEALT_ROUNDS, lane), np.uint64(self.replicas), keys)
+            dealt = self._dealt = lane, first, places.tolist()
+        return dealt[2][turn - first]
+
+    def _keys(self, first: int, rounds: int) -> NDArray[np.uint64]:
+        turns = range(first, first + rounds)
+        return np.array([derive_key("lanes", self._seed, turn) for turn in turns], np.uint64)

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 MAX_BITS = 512
 """Integer weights are exact up to this size; beyond, they are rounded to it."""
@@ -43,14 +43,13 @@ class MixtureSpec:
         Raises:
             ValueError: it names the weights that are missing and those of no component.
         """
-        missing = [name for name in components if name not in self.weights]
-        unknown = [name for name in self.weights if name not in components]
-        problems = [f"no weight for {name!r}" for name in missing]
-        for name in unknown:
-            near = get_close_matches(name, list(components), 1)
-            problems.append(f"no component {name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
+        known = dict.fromkeys(components)
+        problems = [f"no weight for {name!r}" for name in known if name not in self.weights]
+        problems += [
+            f"no component {name!r}{nearest(name, known)}" for name in self.weights if name not in known
+        ]
         if problems:
-            raise ValueError(f"mixture: {'; '.join(problems)}; components are {', '.join(components)}")
+            raise ValueError(f"mixture: {'; '.join(problems)}; components are {', '.join(known)}")
 
     def normalized_for(self, components: Collection[str]) -> dict[str, float]:
         """Weights that sum to 1, in the order of the components.
@@ -73,8 +72,19 @@ class MixtureSpec:
         return [exact(self.weights[name]) for name in components]
 
 
+def nearest(name: object, known: Iterable[str]) -> str:
+    """A hint at the known name that resembles an unknown one; empty if none does."""
+    found = get_close_matches(str(name), list(known), 1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def plain(number: float) -> float:
+    """A number as JSON has it, without a type of its own."""
+    return int(number) if isinstance(number, int) else float(number)
 
 
 def exact(number: float) -> Fraction:

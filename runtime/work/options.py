@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
+from runtime.work.mixture import nearest
 from runtime.work.schedule import Ends
 
 if TYPE_CHECKING:
@@ -38,11 +38,12 @@ def each(argument: str, value: OneOrEach[Value], names: Sequence[str], *, defaul
     """
     if not isinstance(value, Mapping):
         return [value for _ in names]
+    known = dict.fromkeys(names)
     for name in value:
-        if name not in names:
-            near = get_close_matches(str(name), names, 1)
-            hint = f" (did you mean {near[0]!r}?)" if near else ""
-            raise ValueError(f"{argument}: no dataset {name!r}{hint}; datasets are {', '.join(names)}")
+        if name not in known:
+            raise ValueError(
+                f"{argument}: no dataset {name!r}{nearest(name, known)}; datasets are {', '.join(names)}"
+            )
     return [value.get(name, default) for name in names]
 
 
@@ -117,10 +118,12 @@ def _refuse_conflict(names: Sequence[str], policy: Any, max_repeats: Any) -> Non
 def _refuse_idle_repeats(names: Sequence[str], policies: Sequence[str], max_repeats: Any) -> None:
     if max_repeats is None:
         return
-    limited = max_repeats if isinstance(max_repeats, Mapping) else names
-    repeating = [name for name, policy in zip(names, policies, strict=True) if policy == "repeat"]
-    idle = [name for name in limited if name not in repeating]
-    if not repeating or (isinstance(max_repeats, Mapping) and idle):
+    repeating = {name for name, policy in zip(names, policies, strict=True) if policy == "repeat"}
+    if isinstance(max_repeats, Mapping):
+        idle = [name for name, limit in max_repeats.items() if limit is not None and name not in repeating]
+    else:
+        idle = [] if repeating else list(names)
+    if idle:
         raise ValueError(
             f"max_repeats: {', '.join(map(repr, idle))}: not a repeating dataset; "
             "set its exhausted_policy to 'repeat'"

@@ -16,7 +16,7 @@ from runtime.work.positions import DatasetOrder, ShuffleSettings
 from runtime.work.schedule import Ends, Schedule, Stage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from fractions import Fraction
 
     from numpy.typing import NDArray
@@ -35,6 +35,11 @@ class MixtureStage:
 
     first_chunk: int
     weights: Mapping[str, float]
+
+
+def drawn_in(stages: Iterable[MixtureStage]) -> set[str]:
+    """The datasets that have a weight above 0 in a stage."""
+    return {name for stage in stages for name, weight in stage.weights.items() if weight}
 
 
 @dataclass(frozen=True)
@@ -81,9 +86,10 @@ class MixtureOrder:
     @property
     def unmeasured(self) -> list[Dataset]:
         """Datasets whose tokens a sample have to be known and are not."""
-        weights = self.stages[-1].weights
-        needed = [dataset for dataset in self.datasets if self.by_tokens and weights[dataset.name]]
-        return [dataset for dataset in needed if dataset.name not in self.means]
+        if not self.by_tokens:
+            return []
+        drawn = drawn_in(self.stages)
+        return [each for each in self.datasets if each.name in drawn and each.name not in self.means]
 
     @cached_property
     def schedule(self) -> Schedule:
@@ -151,24 +157,37 @@ class MixtureOrder:
     def describe(self, stages: int | None = None) -> dict[str, Any]:
         """All of it as plain JSON, datasets by their fingerprints; or as it was with the first few stages."""
         kept = self.stages[:stages]
+        known = [index for index, name in enumerate(self.names) if name in kept[-1].weights]
+        drawn = drawn_in(kept)
         return {
             "seed": self.seed,
             "chunk_size": self.chunk_size,
             "shuffle_shards": self.shuffle_shards,
             "shuffle_within_shard": self.shuffle_within_shard,
             "shuffle_block_size": self.block,
+            "reshuffle_on_repeat": self._one_or_each(known, self.reshuffle),
+            **{
+                argument: self._one_or_each(known, [values[argument] for values in self.ends_of])
+                for argument in self.ends_of[0]
+            },
             "unit": "tokens" if self.by_tokens else "samples",
-            "datasets": {name: self._describe_dataset(name) for name in kept[-1].weights},
-            "stages": [[stage.first_chunk, dict(stage.weights)] for stage in kept],
+            "datasets": {self.names[index]: self._describe_dataset(index, drawn) for index in known},
+            "stages": [{"first_chunk": stage.first_chunk, "weights": dict(stage.weights)} for stage in kept],
         }
 
-    def _describe_dataset(self, name: str) -> dict[str, Any]:
-        index = self.names.index(name)
-        mean = self.means.get(name)
-        return {
-            "id": index,
-            "fingerprint": self.datasets[index].fingerprint,
-            "reshuffle_on_repeat": self.reshuffle[index],
-            **self.ends_of[index],
-            **({} if mean is None else {"tokens_per_sample": str(mean)}),
-        }
+    def _one_or_each(self, known: Sequence[int], values: Sequence[Any]) -> Any:
+        """The value that all datasets have, or those of each."""
+        found = {self.names[index]: values[index] for index in known}
+        first = values[known[0]]
+        return first if all(value == first for value in found.values()) else found
+
+    def _describe_dataset(self, index: int, drawn: Collection[str]) -> dict[str, Any]:
+        name = self.names[index]
+        described: dict[str, Any] = {"id": index, "fingerprint": self.datasets[index].fingerprint}
+        if name in drawn and name in self.means:
+            described["tokens_per_sample"] = str(self.means[name])
+        return described
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the tables, which are made again where they are needed."""
+        return {name: value for name, value in self.__dict__.items() if name != "_orders"}

@@ -131,11 +131,10 @@ class DatasetOrder:
         """The shard id and row of each position of [first, stop): int64 of shape (stop - first,) each."""
         if stop <= first:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        number, begin = divmod(first, self.total)
-        if begin + stop - first <= self.total:
-            slots, rows = self._in_pass(
-                number if self._settings.reshuffle else 0, begin, begin + stop - first
-            )
+        passes = range(first // self.total, (stop - 1) // self.total + 1)
+        if len(passes) <= KEPT_PASSES:
+            parts = [self._in_pass(number, first, stop) for number in passes]
+            slots, rows = parts[0] if len(parts) == 1 else map(np.concatenate, zip(*parts, strict=True))
         else:
             slots, rows = self._across_passes(first, stop)
         return slots if self._ids is None else self._ids[self._shards[slots]], rows
@@ -144,6 +143,10 @@ class DatasetOrder:
         return derive_key(self._settings.seed, self._name, number)
 
     def _in_pass(self, number: int, first: int, stop: int) -> tuple[Ints, Ints]:
+        """What of a stretch lies in one pass."""
+        begin = number * self.total
+        first, stop = max(first - begin, 0), min(stop - begin, self.total)
+        number = number if self._settings.reshuffle else 0
         key = self._key(number)
         table = self._table(number)
         if not self._block:
@@ -153,7 +156,7 @@ class DatasetOrder:
         return slots, self._shuffled_rows(slots, rows, np.uint64(key))
 
     def _across_passes(self, first: int, stop: int) -> tuple[Ints, Ints]:
-        """The same where a stretch is in several passes, perhaps in very many."""
+        """The same where a stretch is in many passes, each of a few samples."""
         numbers, positions = np.divmod(np.arange(first, stop), self.total)
         if not self._settings.reshuffle:
             numbers = np.zeros_like(numbers)

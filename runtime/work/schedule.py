@@ -7,9 +7,12 @@ ends.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
+from operator import add
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from runtime.work.split import SplitTree
 
@@ -74,6 +77,7 @@ class Schedule:
 
     def __init__(self, stages: Sequence[Stage], ends: Ends) -> None:
         self._ends = ends
+        self._limits = np.array([np.inf if limit is None else limit for limit in ends.limits], np.float64)
         self.segments: list[Segment] = []
         self.total: int | None = None
         self.stopped_by: list[int] = []
@@ -91,8 +95,8 @@ class Schedule:
 
     def edges(self, first: int, stop: int) -> list[int]:
         """Where the stretch from `first` to `stop` begins, changes its shares, and ends."""
-        inside = [start for start in self._starts if first < start < stop]
-        return [first, *inside, stop]
+        inside = self._starts[bisect_right(self._starts, first) : bisect_left(self._starts, stop)]
+        return [first, *sorted(set(inside)), stop]
 
     def _run_stage(self, stage: Stage, given: tuple[int, ...], until: int | None) -> tuple[int, ...]:
         """Append a stage's segments; returns what was given at `until`."""
@@ -119,18 +123,25 @@ class Schedule:
     def _first_lack(self, tree: SplitTree, given: Sequence[int]) -> tuple[int, int | None]:
         """Which dataset first has to give a sample that it lacks, and after how many draws."""
         found, draws = -1, None
-        lacks = [
-            (tree.earliest(index, limit - given[index] + 1), index, limit - given[index] + 1)
-            for index, limit in enumerate(self._ends.limits)
-            if limit is not None and tree.weights[index]
-        ]
-        for earliest, index, wanted in sorted(lacks):
-            if draws is not None and earliest > draws:
+        for index in self._nearest(tree, given):
+            limit = self._ends.limits[index]
+            assert limit is not None
+            wanted = limit - given[index] + 1
+            if draws is None or tree.count(index, draws) >= wanted:
+                found, draws = index, tree.draws_until(index, wanted) - 1
+            if draws == 0:
                 break
-            lacking = tree.draws_until(index, wanted) - 1
-            if draws is None or lacking < draws:
-                found, draws = index, lacking
         return found, draws
+
+    def _nearest(self, tree: SplitTree, given: Sequence[int]) -> list[int]:
+        """Datasets of which one is the first to lack a sample; by floats, so with some margin."""
+        weights = np.array(tree.weights, np.float64)
+        wanted = self._limits - np.array(given, np.float64) + 1
+        with np.errstate(divide="ignore", invalid="ignore"):  # by the weights that are 0
+            earliest, latest = (wanted - tree.slack) / weights, (wanted + tree.slack) / weights
+        can_lack = np.isfinite(self._limits) & (weights > 0)
+        first = latest[can_lack].min(initial=np.inf) * (1 + 1e-9)
+        return np.flatnonzero(can_lack & (earliest <= first)).tolist()
 
     def _floor(
         self, start: int, given: Sequence[int], weights: Sequence[int]
@@ -149,4 +160,4 @@ class Schedule:
 
 
 def _after(given: Sequence[int], tree: SplitTree, draws: int) -> tuple[int, ...]:
-    return tuple(before + share for before, share in zip(given, tree.counts(draws), strict=True))
+    return tuple(map(add, given, tree.counts(draws))) if draws else tuple(given)

@@ -9,6 +9,7 @@ half the tree's depth plus one half.
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def left_share(draws: int, left: int, both: int) -> int:
-    """How many of some draws go left."""
-    return (2 * draws * left + both) // (2 * both)
+    """How many of some draws go left: floor(draws * left / both + 1/2)."""
+    return (2 * draws * left // both + 1) // 2
 
 
 class SplitTree:
@@ -34,26 +35,26 @@ class SplitTree:
     def __init__(self, weights: Sequence[int]) -> None:
         self.size = len(weights)
         self.weights = tuple(weights)
-        self.total = sum(weights)
         self._leaves = [index for index, weight in enumerate(weights) if weight > 0]
-        self._sums = [0]
-        for leaf in self._leaves:
-            self._sums.append(self._sums[-1] + weights[leaf])
-        self.depth = (len(self._leaves) - 1).bit_length()
+        self._sums = list(accumulate((weights[leaf] for leaf in self._leaves), initial=0))
+        self.slack = (len(self._leaves) - 1).bit_length() + 2
+        """More than any share differs from the exact one."""
 
     def counts(self, draws: int) -> list[int]:
         """The share of each component in the first `draws` draws; they sum to `draws`."""
         found = [0] * self.size
-        sums = self._sums
-        nodes = [(0, len(self._leaves), draws)]
-        while nodes:
-            first, stop, count = nodes.pop()
+        sums, leaves = self._sums, self._leaves
+
+        def share(first: int, stop: int, count: int) -> None:
             if stop - first == 1:
-                found[self._leaves[first]] = count
-                continue
+                found[leaves[first]] = count
+                return
             middle = (first + stop + 1) // 2
             left = left_share(count, sums[middle] - sums[first], sums[stop] - sums[first])
-            nodes += [(first, middle, left), (middle, stop, count - left)]
+            share(first, middle, left)
+            share(middle, stop, count - left)
+
+        share(0, len(leaves), draws)
         return found
 
     def count(self, component: int, draws: int) -> int:
@@ -72,14 +73,16 @@ class SplitTree:
         """The fewest draws in which a component of weight above 0 gets `wanted`."""
         if wanted <= 0:
             return 0
-        weight, slack = self.weights[component], self.depth + 2
-        low = max(0, (wanted - slack) * self.total // weight)
-        high = (wanted + slack) * self.total // weight + 1
-        return bisect_left(range(high), wanted, lo=low, key=lambda draws: self.count(component, draws))
-
-    def earliest(self, component: int, wanted: int) -> int:
-        """A lower bound of `draws_until`, for less work."""
-        return max(0, (wanted - self.depth - 2) * self.total // self.weights[component])
+        total, weight = self._sums[-1], self.weights[component]
+        low = max(0, (wanted - self.slack) * total // weight)
+        high = (wanted + self.slack) * total // weight + 1
+        while low < high:  # these are too large for `bisect`
+            middle = (low + high) // 2
+            if self.count(component, middle) < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
 
 def interleave(counts: Sequence[int]) -> NDArray[np.int32]:

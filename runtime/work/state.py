@@ -11,21 +11,7 @@ from runtime.work.order import MixtureStage
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-MISSING = "nothing"
-
-
-def read_stages(saved: Any) -> list[MixtureStage]:
-    """The stages of a saved order.
-
-    Raises:
-        RefusedError: they are missing or damaged.
-    """
-    try:
-        return [MixtureStage(int(first), dict(weights)) for first, weights in saved["stages"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise RefusedError(
-            "order.stages: missing or damaged; this is no state of a static mixture"
-        ) from error
+MISSING = object()
 
 
 def differences(saved: Any, current: Any, field: str = "") -> Iterator[str]:
@@ -34,8 +20,11 @@ def differences(saved: Any, current: Any, field: str = "") -> Iterator[str]:
         for name in [*current, *(name for name in saved if name not in current)]:
             path = f"{field}.{name}" if field else str(name)
             yield from differences(saved.get(name, MISSING), current.get(name, MISSING), path)
-    elif saved != current and not (isinstance(saved, list) and saved == _as_json(current)):
-        yield f"{field}: saved {saved!r}, now {current!r}"
+    elif isinstance(saved, list) and isinstance(current, list) and len(saved) == len(current):
+        for number, (before, now) in enumerate(zip(saved, current, strict=True)):
+            yield from differences(before, now, f"{field}.{number}")
+    elif saved != current or isinstance(saved, bool) is not isinstance(current, bool):
+        yield f"{field}: saved {_shown(saved)}, now {_shown(current)}"
 
 
 def refuse_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> None:
@@ -52,19 +41,58 @@ def refuse_differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> 
         )
 
 
-def refuse_missing_lanes(states: Sequence[Mapping[str, Any]]) -> None:
+def read_state(state: Any, own: Mapping[str, Any]) -> tuple[int, Mapping[str, Any], list[MixtureStage]]:
+    """What a state says.
+
+    Args:
+        state: of a lane.
+        own: what the fields that say whose state it is have to be.
+
+    Returns:
+        How many chunks the lane has had, the description of its order, and the stages in it.
+
+    Raises:
+        RefusedError: it is no such state, is damaged, or is another's.
+    """
+    if not isinstance(state, Mapping):
+        raise RefusedError(f"state: expected what state_dict() gave, found {type(state).__name__}")
+    refuse_differences({name: state.get(name, MISSING) for name in own}, own)
+    turn, order = state.get("turn"), state.get("order")
+    if not isinstance(turn, int) or isinstance(turn, bool) or turn < 0:
+        raise RefusedError(f"state: turn: expected an integer from 0 on, found {_shown(turn)}")
+    if not isinstance(order, Mapping) or not isinstance(order.get("datasets"), Mapping):
+        raise RefusedError(f"state: order: expected that of a static mixture, found {_shown(order)}")
+    try:
+        stages = [MixtureStage(int(each["first_chunk"]), dict(each["weights"])) for each in order["stages"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise RefusedError("state: order: stages: missing or damaged") from error
+    if not stages or not set(stages[-1].weights) <= set(order["datasets"]):
+        raise RefusedError("state: order: stages: missing or damaged")
+    return turn, order, stages
+
+
+def refuse_missing_lanes(states: Sequence[Any]) -> int:
     """Refuse states that are not those of all lanes of one run.
+
+    Returns:
+        How many lanes there are.
 
     Raises:
         RefusedError: it names the lanes that are missing or given twice.
     """
-    if not states:
-        raise RefusedError("states: expected those of all lanes, found none")
-    replicas = states[0]["lanes"]
-    lanes = sorted(state["lane"] for state in states)
-    if lanes != list(range(replicas)) or any(state["lanes"] != replicas for state in states):
-        raise RefusedError(f"states: expected lanes 0 to {replicas - 1}, each once, found {lanes}")
+    found = [(state.get("lane"), state.get("lanes")) for state in states if isinstance(state, Mapping)]
+    replicas = found[0][1] if found else None
+    wanted = range(replicas) if isinstance(replicas, int) else ()
+    if not wanted or len(found) != len(states):
+        raise RefusedError("states: expected what state_dict() gave of every lane")
+    given = {lane for lane, lanes in found if lanes == replicas}
+    missing = [lane for lane in wanted if lane not in given]
+    if missing or len(found) != replicas:
+        raise RefusedError(
+            f"states: expected lanes 0 to {len(wanted) - 1}, each once; found {len(found)}, missing {missing}"
+        )
+    return len(wanted)
 
 
-def _as_json(value: Any) -> Any:
-    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
+def _shown(value: Any) -> str:
+    return "nothing" if value is MISSING else repr(value)

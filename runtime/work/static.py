@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import copy
 import math
+import operator
+from collections import Counter
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from prep.catalog.errors import RefusedError
 from runtime.work.lanes import ASSIGNMENTS, Lanes
-from runtime.work.mixture import MixtureSpec, exact, integer_weights
+from runtime.work.mixture import MixtureSpec, exact, integer_weights, plain
 from runtime.work.options import UNSET, OneOrEach, Unset, each, resolve_ends
-from runtime.work.order import MixtureOrder, MixtureStage
+from runtime.work.order import MixtureOrder, MixtureStage, drawn_in
 from runtime.work.plan import MixturePlan, make_plan
 from runtime.work.source import WorkSource
-from runtime.work.state import read_stages, refuse_differences, refuse_missing_lanes
-from runtime.work.tokens import known_mean, measured_mean
+from runtime.work.state import read_state, refuse_differences, refuse_missing_lanes
+from runtime.work.tokens import known_means, measured_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -84,7 +86,7 @@ class StaticMixtureWorkSource(WorkSource):
         reshuffle = True if isinstance(reshuffle_on_repeat, Unset) else reshuffle_on_repeat
         self._order = MixtureOrder(
             datasets=tuple(datasets),
-            stages=(MixtureStage(0, {name: spec.weights[name] for name in names}),),
+            stages=(MixtureStage(0, {name: plain(spec.weights[name]) for name in names}),),
             chunk_size=_integer("chunk_size", chunk_size, 1),
             seed=_integer("seed", seed, None),
             shuffle_shards=bool(shuffle_shards),
@@ -94,12 +96,13 @@ class StaticMixtureWorkSource(WorkSource):
             ends=ends,
             ends_of=tuple(ends_of),
             by_tokens=token_estimation is not None,
-            means=_known_means(datasets, spec, token_estimation),
+            means={} if token_estimation is None else known_means(datasets, spec, token_estimation),
         )
+        self._measurable = frozenset(names) - set(self._order.means)
         self._has_auto_block = shuffle_block_size == "auto"
         self._estimation = token_estimation
         self._assignment = lane_assignment
-        self._lanes, self._lane, self._turn = Lanes(1, lane_assignment, seed), 0, 0
+        self._lanes, self._lane, self._turn = Lanes(1, lane_assignment, self._order.seed), 0, 0
         self._last: WorkChunk | None = None
 
     # --- what there is
@@ -206,7 +209,7 @@ class StaticMixtureWorkSource(WorkSource):
         """
         if not 0 <= index < self.total_samples:
             raise IndexError(f"index: expected 0 to {self.total_samples - 1:,}, found {index}")
-        number, place = divmod(index, self._order.chunk_size)
+        number, place = divmod(_integer("index", index, 0), self._order.chunk_size)
         chunk = self._last
         if chunk is None or chunk.number != number:
             chunk = self._last = self.chunk_at(number)
@@ -221,7 +224,8 @@ class StaticMixtureWorkSource(WorkSource):
         Raises:
             ValueError: there is no such lane, or this source is itself a lane or has begun.
         """
-        _integer("canonical_replicas", canonical_replicas, 1)
+        lane_id = _integer("lane_id", lane_id, None)
+        canonical_replicas = _integer("canonical_replicas", canonical_replicas, 1)
         if not 0 <= lane_id < canonical_replicas:
             raise ValueError(f"lane_id: expected 0 to {canonical_replicas - 1}, found {lane_id}")
         if self._turn or self._lanes.replicas > 1:
@@ -250,15 +254,11 @@ class StaticMixtureWorkSource(WorkSource):
         Raises:
             RefusedError: the state belongs to another order or lane; the message names what differs.
         """
-        own = self._envelope()
-        refuse_differences({name: state.get(name) for name in own}, own)
-        saved = state["order"]
-        stages = read_stages(saved)
-        order = self._adopting(saved)
-        if len(order.stages) == 1 and stages[-1].weights == order.stages[0].weights:
+        turn, saved, stages = read_state(state, self._envelope())
+        order = self._adopting(saved, stages)
+        if len(order.stages) == 1 and len(stages) > 1 and stages[-1].weights == order.stages[0].weights:
             order = order.with_stages(stages)
         refuse_differences(saved, order.describe(len(stages)))
-        turn = _integer("turn", state["turn"], 0)
         newest = self._lanes.chunk_of(self._lane, turn - 1) if turn else -1
         begun = order.stages[len(stages) :]
         if begun and newest >= begun[0].first_chunk:
@@ -284,15 +284,23 @@ class StaticMixtureWorkSource(WorkSource):
         Raises:
             RefusedError: anything else differs from the run, a lane's state is missing, or the run has ended.
         """
-        lanes = list(states)
-        refuse_missing_lanes(lanes)
-        saved = lanes[0]["order"]
-        stages = read_stages(saved)
-        before = self._adopting(saved).with_stages(stages)
-        for state in lanes:
-            refuse_differences(state["order"], before.describe())
-        dealt = Lanes(lanes[0]["lanes"], self._assignment, before.seed)
-        had = [dealt.chunk_of(state["lane"], state["turn"] - 1) for state in lanes if state["turn"]]
+        given = list(states)
+        replicas = refuse_missing_lanes(given)
+        own = {**self._envelope(), "lanes": replicas}
+        read = [read_state(state, {**own, "lane": state["lane"]}) for state in given]
+        _, saved, stages = read[0]
+        known = set(self._order.names)
+        before = self._adopting(saved, stages)
+        if all(known.issuperset(stage.weights) for stage in stages):
+            before = before.with_stages(stages)
+        for _, order, _ in read:
+            refuse_differences(order, before.describe(len(stages)))
+        dealt = Lanes(replicas, self._assignment, before.seed)
+        had = [
+            dealt.chunk_of(state["lane"], turn - 1)
+            for state, (turn, _, _) in zip(given, read, strict=True)
+            if turn
+        ]
         first = max(had, default=-1) + 1
         total = before.schedule.total
         if total is not None and first * before.chunk_size > total:
@@ -300,43 +308,43 @@ class StaticMixtureWorkSource(WorkSource):
         self._order = before.with_stages([*stages, MixtureStage(first, self._order.stages[-1].weights)])
         return first
 
-    def _adopting(self, saved: Mapping[str, Any]) -> MixtureOrder:
+    def _adopting(self, saved: Mapping[str, Any], stages: Sequence[MixtureStage]) -> MixtureOrder:
         """The order with what the run has resolved: the size of "auto" blocks, measured tokens a sample."""
         order, block = self._order, saved.get("shuffle_block_size")
         if self._has_auto_block and isinstance(block, int) and block != order.block:
             order = replace(order, block=block)
-        found = saved.get("datasets", {})
-        measured = {
-            dataset.name: Fraction(found[dataset.name]["tokens_per_sample"])
-            for dataset in order.unmeasured
-            if "tokens_per_sample" in found.get(dataset.name, {})
-        }
-        return replace(order, means={**order.means, **measured}) if measured else order
+        means = dict(order.means)
+        for name in drawn_in(stages) & self._measurable:
+            means.pop(name, None)
+            if "tokens_per_sample" in saved["datasets"][name]:
+                means[name] = _fraction(name, saved["datasets"][name]["tokens_per_sample"])
+        return replace(order, means=means) if means != order.means else order
 
 
-def _known_means(
-    datasets: Sequence[Dataset], mixture: MixtureSpec, estimation: TokenEstimation | None
-) -> dict[str, Fraction]:
-    """Tokens a sample, of datasets that will be drawn and need no measuring."""
-    if estimation is None:
-        return {}
-    drawn = [dataset for dataset in datasets if mixture.weights[dataset.name]]
-    means = {dataset.name: known_mean(dataset, estimation) for dataset in drawn}
-    return {name: mean for name, mean in means.items() if mean is not None}
+def _fraction(name: str, text: Any) -> Fraction:
+    try:
+        found = Fraction(text)
+    except (TypeError, ValueError, ZeroDivisionError):
+        found = Fraction(0)
+    if found <= 0:
+        raise RefusedError(f"state: order: datasets.{name}.tokens_per_sample: damaged: {text!r}")
+    return found
 
 
 def _refuse_duplicates(names: Sequence[str]) -> None:
-    for name in names:
-        if names.count(name) > 1:
-            raise ValueError(f"datasets: two are called {name!r}; orders and states go by names")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(f"datasets: two are called {twice[0]!r}; orders and states go by names")
 
 
 def _integer(argument: str, value: Any, least: int | None) -> int:
-    is_right = isinstance(value, int) and not isinstance(value, bool) and (least is None or value >= least)
-    if not is_right:
-        wanted = "an integer" if least is None else f"an integer of {least} or more"
-        raise ValueError(f"{argument}: expected {wanted}, found {value!r}")  # noqa: TRY004 - of any type
-    return int(value)
+    """An integer of any type, as a plain one."""
+    wanted = "an integer" if least is None else f"an integer of {least} or more"
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise ValueError(f"{argument}: expected {wanted}, found {value!r}")  # noqa: TRY004 - as other mistakes
+    if least is not None and operator.index(value) < least:
+        raise ValueError(f"{argument}: expected {wanted}, found {value!r}")
+    return operator.index(value)
 
 
 def _block_size(value: int | str | None, datasets: Sequence[Dataset]) -> int | str | None:
@@ -346,7 +354,7 @@ def _block_size(value: int | str | None, datasets: Sequence[Dataset]) -> int | s
     if value is None or value == "global":
         return value
     if isinstance(value, str):
-        raise ValueError(
+        raise ValueError(  # noqa: TRY004 - as other mistakes
             f"shuffle_block_size: expected an integer, 'auto', 'global' or None, found {value!r}"
         )
     return _integer("shuffle_block_size", value, 1)

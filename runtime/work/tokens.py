@@ -13,7 +13,7 @@ import numpy as np
 
 from prep.catalog.errors import TokenloomError
 from runtime.permutation import Permutation, derive_key
-from runtime.work.mixture import exact
+from runtime.work.mixture import exact, nearest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from runtime.io import Dataset
+    from runtime.work.mixture import MixtureSpec
 
 log = logging.getLogger(__name__)
 
@@ -60,17 +61,27 @@ class TokenEstimation:
         if isinstance(self.primer, Mapping):
             for name, value in self.primer.items():
                 _check_ratio(f"primer: {name!r}", value)
-        elif self.primer != "measure":
+        elif isinstance(self.primer, str):
+            if self.primer != "measure":
+                raise ValueError(
+                    "token_estimation: primer: expected 'measure', tokens per byte, or a mapping of datasets "
+                    f"to these, found {self.primer!r}"
+                )
+        else:
             _check_ratio("primer", self.primer)
-        if not 1 <= self.calibration_shards_min <= self.calibration_shards_max:
+        for name in ("calibration_samples", "calibration_shards_min", "calibration_shards_max"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(
+                    f"token_estimation: {name}: expected an integer of 1 or more, found {value!r}"
+                )
+        if self.calibration_shards_min > self.calibration_shards_max:
             raise ValueError(
-                "token_estimation: calibration_shards_min: expected 1 to calibration_shards_max "
+                "token_estimation: calibration_shards_min: expected at most calibration_shards_max "
                 f"({self.calibration_shards_max}), found {self.calibration_shards_min}"
             )
-        if self.calibration_samples < 1:
-            raise ValueError(
-                f"token_estimation: calibration_samples: expected 1 or more, found {self.calibration_samples}"
-            )
+        if self.measure is not None and not callable(self.measure):
+            raise ValueError(f"token_estimation: measure: expected a callable, found {self.measure!r}")
 
     def pinned(self, name: str) -> float | None:
         """Tokens per byte that are given for a dataset."""
@@ -113,6 +124,27 @@ class CountingSpec:
         return count
 
 
+def known_means(
+    datasets: Sequence[Dataset], mixture: MixtureSpec, estimation: TokenEstimation
+) -> dict[str, Fraction]:
+    """Tokens a sample of each dataset that needs no measuring.
+
+    Raises:
+        ValueError: a pin is of no dataset, or a dataset that is drawn cannot be mixed by tokens.
+    """
+    names = [dataset.name for dataset in datasets]
+    if isinstance(estimation.primer, Mapping):
+        for name in estimation.primer:
+            if name not in names:
+                raise ValueError(
+                    f"token_estimation: primer: no dataset {name!r}{nearest(name, names)}; "
+                    f"datasets are {', '.join(names)}"
+                )
+    drawn = [dataset for dataset in datasets if mixture.weights[dataset.name]]
+    means = {dataset.name: known_mean(dataset, estimation) for dataset in drawn}
+    return {name: mean for name, mean in means.items() if mean is not None}
+
+
 def known_mean(dataset: Dataset, estimation: TokenEstimation) -> Fraction | None:
     """Tokens a sample where nothing has to be measured: exact totals, or pins.
 
@@ -120,6 +152,8 @@ def known_mean(dataset: Dataset, estimation: TokenEstimation) -> Fraction | None
         ValueError: a pin contradicts exact totals or has no bytes to apply to, or the samples hold no tokens.
     """
     tokens, total = dataset.num_tokens(), dataset.total
+    if not total:
+        return Fraction(1)  # others take over its share at once; any number does
     is_named = isinstance(estimation.primer, Mapping) and dataset.name in estimation.primer
     if tokens is not None:
         if is_named:
@@ -127,7 +161,7 @@ def known_mean(dataset: Dataset, estimation: TokenEstimation) -> Fraction | None
                 f"token_estimation: primer: {dataset.name!r} is a catalog of token shards, whose tokens are "
                 "known exactly; leave its pin out"
             )
-        if not total or not tokens.sum():
+        if not tokens.sum():
             raise ValueError(f"dataset {dataset.name!r} holds no tokens; it cannot be mixed by tokens")
         return Fraction(int(tokens.sum()), total)
     pin = estimation.pinned(dataset.name)
