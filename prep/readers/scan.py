@@ -6,6 +6,7 @@ that would replace it. A row without the text field, or with null in it, counts 
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,43 +120,37 @@ def _scan_lines(stream: TextStream, base: int, text_field: str, digest: Any = No
     scans = [FileScan(0, 0, 0, np.zeros(0, np.uint64), base)]
     passed = 0
     for block in stream_blocks(stream, 0, BLOCK_BYTES, MAX_LINE):
-        data = b"".join(block.pieces)
+        data, offset = b"".join(block.pieces), base + block.offset
         if digest is not None:
             digest.update(data)
-        offset = base + block.offset
-        lines = [OversizedLine(block.size)] if block.oversized else split_lines(data, MAX_LINE)
-        try:
-            scans.append(_count_lines(lines, offset, text_field)._replace(end=offset + block.size))
-        except _LineError as error:
-            row = _lines_before(stream.path, base) + passed + error.line
-            raise InputError(f"{stream.path}: row {row + 1:,}, byte {error.offset:,}: {error}") from error
-        passed += len(lines)
+        scan = None if len(data) > MAX_LINE else _sweep(data, offset, text_field)
+        if scan is not None:
+            passed += scan.rows
+        else:
+            lines = [OversizedLine(block.size)] if block.oversized else split_lines(data, MAX_LINE)
+            try:
+                scan = _count_singly(lines, offset, text_field)
+            except _LineError as error:
+                row = _lines_before(stream.path, base) + passed + error.line
+                raise InputError(f"{stream.path}: row {row + 1:,}, byte {error.offset:,}: {error}") from error
+            passed += len(lines)
+        scans.append(scan._replace(end=offset + block.size))
     return joined(scans)
 
 
-def _count_lines(lines: Sequence[Any], offset: int, text_field: str) -> FileScan:
-    count = len(lines)
-    lines, start = without_bom(lines, offset)
-    assert start is not None
-    text_bytes = _swept_bytes(lines, text_field)
-    if text_bytes is None:
-        return _count_singly(lines, start, text_field)
-    offsets = np.full(count, start, np.uint64)
-    np.cumsum(np.fromiter(map(len, lines[:-1]), np.uint64, count - 1) + np.uint64(1), out=offsets[1:])
-    offsets[1:] += np.uint64(start)
-    return FileScan(count, text_bytes, count, offsets)
-
-
-def _swept_bytes(lines: Sequence[Any], text_field: str) -> int | None:
-    """The length of all texts, where every line is an object that has one; otherwise None."""
-    loads, total = orjson.loads, 0
+def _sweep(data: bytes, offset: int, text_field: str) -> FileScan | None:
+    """Count lines of which each is an object with a text; None where one is not, or there are none."""
+    loads, text_bytes = orjson.loads, 0
+    lengths = [offset]
     try:
-        for line in lines:  # texts go as they come: memory that is used again is in the processor's cache
+        for line in io.BytesIO(data):  # one by one: memory that is used again is in the processor's cache
             text = loads(line)[text_field]
-            total += len(text) if text.isascii() else len(text.encode())
+            text_bytes += len(text) if text.isascii() else len(text.encode())
+            lengths.append(len(line))
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
-    return total
+    rows = len(lengths) - 1
+    return FileScan(rows, text_bytes, rows, np.cumsum(lengths[:-1], dtype=np.uint64)) if rows else None
 
 
 class _LineError(Exception):
@@ -167,7 +162,8 @@ class _LineError(Exception):
         self.offset = offset
 
 
-def _count_singly(lines: Sequence[Any], start: int, text_field: str) -> FileScan:
+def _count_singly(lines: Sequence[Any], offset: int, text_field: str) -> FileScan:
+    lines, start = without_bom(lines, offset)
     offsets: list[int] = []
     text_bytes = with_text = 0
     for number, (line, place) in enumerate(placed_lines(lines, start)):
