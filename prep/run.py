@@ -107,8 +107,8 @@ class JobRun:
             definition = self._trained_definition(files)
             self._start.load(definition)
         resolved = resolve(self._config, definition, files)
-        self._start.expect_streams(resolved)
         entries = self._pin(resolved)
+        self._start.expect_streams(resolved)
         runner = self._start.confirm(resolved.policy_ids)
         backend = f"{self._start.backend} {self._start.version} ({self._start.reason})"
         log.info("backend: %s", backend)
