@@ -8,7 +8,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Self
 
 from runtime.blocks import Batch, Block, Closings, Sentinel
-from runtime.engine.lanes import LaneFeeder, LaneTracker
+from runtime.engine.lanes import LaneFeeder, LaneTracker, closing_view
+from runtime.engine.ledger import Ledger
 from runtime.io.token_store import TokenStore
 from runtime.ops.base import OpContext
 from runtime.ops.batch import BatchOp
@@ -78,6 +79,23 @@ class Pipeline:
             self._run = Run(self._source, self._ops, self._options)
         return iter(self._run)
 
+    def inflight_summary(self) -> dict[int, dict[str, int]]:
+        """By lane that this rank owns: chunks in flight, their base offsets still open, batches delivered."""
+        if self._run is None:
+            return {}
+        return {
+            number: {
+                "chunks": len(tracker.inflight),
+                "open": tracker.open,
+                "delivered_batches": tracker.delivered_batches,
+            }
+            for number, tracker in self._run.trackers.items()
+        }
+
+    def ledger(self) -> Ledger:
+        """Where all that this rank took from the work source has gone."""
+        return Ledger() if self._run is None else self._run.ledger()
+
     def close(self) -> None:
         """End the run and let go of all it holds."""
         if self._run is not None:
@@ -105,8 +123,9 @@ class Run:
         config = options.mixture_config or source.read_config
         every = 0 if monotone else options.flush_every_k_chunks
         self._lanes = []
+        self.trackers: dict[int, LaneTracker] = {}
         for lane in options.owned_lanes():
-            tracker = LaneTracker(monotone)
+            tracker = self.trackers[lane] = LaneTracker(monotone)
             clone = source.clone_for_lane(lane, options.lanes)
             feeder = LaneFeeder(lane, clone, tracker, config=config, every=every)
             self._lanes.append(LaneRun(lane, feeder, tracker, self._runner))
@@ -120,7 +139,21 @@ class Run:
                 else:
                     yield SampleBatch(batch, self._store)
 
+    def ledger(self) -> Ledger:
+        """Where all that was taken has gone."""
+        ledger = Ledger()
+        self._runner.count(ledger)
+        for tracker in self.trackers.values():
+            ledger.documents.delivered += tracker.delivered_documents
+            ledger.tokens.delivered += tracker.delivered_tokens
+        for lane in self._lanes:
+            documents, tokens = lane.waiting()
+            ledger.documents.buffered += documents
+            ledger.tokens.buffered += tokens
+        return ledger
+
     def close(self) -> None:
+        """Tear down operators; what was delivered stays valid."""
         for op in self._ops:
             op.teardown()
         self._store.close()
@@ -153,6 +186,12 @@ class LaneRun:
                 ready.extend(self._runner.finish(self._lane))
             else:
                 ready.extend(self._runner.feed(item))
+
+    def waiting(self) -> tuple[int, int]:
+        """Documents that end in batches behind the last operator, and tokens."""
+        batches = [item for item in self._ready if isinstance(item, Batch)]
+        sizes = [closing_view(batch.block).size(batch.first, batch.stop) for batch in batches]
+        return sum(documents for documents, _ in sizes), sum(tokens for _, tokens in sizes)
 
     def _pass(self, item: Any) -> None:
         if isinstance(item, Closings):

@@ -43,7 +43,8 @@ class LaneTracker:
             a later one is delivered. Otherwise whole epochs are: once all their base offsets are closed.
         inflight: chunks by number.
         boundaries: first chunks of the epochs behind the oldest one.
-        delivered_rows, delivered_batches: received by the training loop.
+        delivered_rows, delivered_batches, delivered_documents, delivered_tokens: received by the training
+            loop.
     """
 
     monotone: bool
@@ -51,6 +52,8 @@ class LaneTracker:
     boundaries: list[int] = field(default_factory=list)
     delivered_rows: int = 0
     delivered_batches: int = 0
+    delivered_documents: int = 0
+    delivered_tokens: int = 0
 
     def start(self, number: int, chunk: WorkChunk) -> None:
         """A chunk was handed to the operators."""
@@ -61,9 +64,12 @@ class LaneTracker:
         self.delivered_batches += 1
         self.delivered_rows += len(batch)
         view = closing_view(batch.block)
-        first, stop = view.edges[batch.first], view.edges[batch.stop]
-        if first == stop:
+        documents, tokens = view.size(batch.first, batch.stop)
+        self.delivered_documents += documents
+        self.delivered_tokens += tokens
+        if not documents:
             return
+        first, stop = view.edges[batch.first], view.edges[batch.stop]
         chunks, offsets = view.chunk[first:stop], view.offset[first:stop]
         if view.single is not None:
             self._close(view.single, offsets)
@@ -92,6 +98,11 @@ class LaneTracker:
         if len(offsets) == 1:
             entry.left = len(entry.closed) - int(np.count_nonzero(entry.closed))
 
+    @property
+    def open(self) -> int:
+        """Base offsets of chunks in flight that are not done with."""
+        return sum(entry.left for entry in self.inflight.values())
+
     def end_epoch(self, sentinel: Sentinel) -> None:
         """A sentinel came out at the end: what lies before it is out, too."""
         self.boundaries.append(sentinel.boundary)
@@ -112,12 +123,18 @@ class ClosingView:
         chunk, offset: int64 of shape (closings,).
         edges: row r has closings edges[r] to edges[r + 1].
         single: the chunk of all of them, if it is one.
+        tokens: in all rows before row r.
     """
 
     chunk: Ints
     offset: Ints
     edges: list[int]
     single: int | None
+    tokens: list[int]
+
+    def size(self, first: int, stop: int) -> tuple[int, int]:
+        """Documents that end in some rows, and their tokens."""
+        return self.edges[stop] - self.edges[first], self.tokens[stop] - self.tokens[first]
 
 
 def closing_view(block: Block) -> ClosingView:
@@ -133,6 +150,7 @@ def closing_view(block: Block) -> ClosingView:
             block.pieces.offset[places],
             np.searchsorted(places, rows).tolist(),
             int(chunk[0]) if is_single else None,
+            np.concatenate([[0], np.cumsum(block.pieces.length)])[rows].tolist(),
         )
     return view
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+
 from runtime.blocks import Block
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from runtime.blocks import Pieces
 
 
 @runtime_checkable
@@ -36,19 +40,37 @@ class Accumulator(Protocol):
         """Whether a sentinel that waits here may pass: all that comes would be the same from a new one."""
 
 
+def block_size(block: Block | None) -> tuple[int, int]:
+    """Documents that end in a block, and tokens."""
+    if block is None:
+        return 0, 0
+    return pieces_size(block.pieces)
+
+
+def pieces_size(pieces: Pieces | None) -> tuple[int, int]:
+    """Documents that end in some pieces, and tokens."""
+    if pieces is None:
+        return 0, 0
+    return int(np.count_nonzero(pieces.closes)), int(pieces.length.sum())
+
+
 Lane = TypeVar("Lane")
 
 
 class LaneAccumulator(Generic[Lane]):
     """An accumulator of blocks with a state of its own for each lane.
 
-    Subclasses say what a lane is: `new_lane`, `push`, `drain` and `pending`.
+    Subclasses say what a lane is: `new_lane`, `push`, `drain`, `pending` and `held`.
+
+    Attributes:
+        lost: by reason, documents and tokens that were left out.
     """
 
     reads_payload = False
 
     def __init__(self) -> None:
         self._lanes: dict[int, Lane] = {}
+        self.lost: dict[str, tuple[int, int]] = {}
 
     def new_lane(self, lane_id: int) -> Lane:
         """A lane that has seen nothing."""
@@ -65,6 +87,15 @@ class LaneAccumulator(Generic[Lane]):
     def pending(self, lane: Lane) -> bool:
         """Whether a lane holds anything."""
         raise NotImplementedError
+
+    def held(self, lane: Lane) -> tuple[int, int]:
+        """Documents that end in what a lane holds, and tokens."""
+        raise NotImplementedError
+
+    def held_in_all(self) -> tuple[int, int]:
+        """Documents that end in what is held, and tokens."""
+        sizes = [self.held(lane) for lane in self._lanes.values()]
+        return sum(documents for documents, _ in sizes), sum(tokens for _, tokens in sizes)
 
     def push_many(self, elems: Sequence[Any]) -> list[Any]:
         assert isinstance(elems, Block)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from runtime.blocks import Batch, Block
-from runtime.ops.accumulators import Accumulator, LaneAccumulator
+from runtime.ops.accumulators import Accumulator, LaneAccumulator, block_size
 from runtime.ops.base import BaseOp, OpContext, OpTraits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+INCOMPLETE = "incomplete batch"
+"""Why rows are lost at the end of a lane."""
 
 
 class _Waiting:
@@ -47,10 +51,19 @@ class BatchAccumulator(LaneAccumulator[_Waiting]):
     def drain(self, lane: _Waiting, lane_id: int) -> list[Batch]:
         del lane_id
         block = lane.block
-        return [] if block is None or self.drop_last else [Batch(block, 0, len(block))]
+        if block is None:
+            return []
+        if not self.drop_last:
+            return [Batch(block, 0, len(block))]
+        before, size = self.lost.get(INCOMPLETE, (0, 0)), block_size(block)
+        self.lost[INCOMPLETE] = before[0] + size[0], before[1] + size[1]
+        return []
 
     def pending(self, lane: _Waiting) -> bool:
         return lane.block is not None
+
+    def held(self, lane: _Waiting) -> tuple[int, int]:
+        return block_size(lane.block)
 
     def try_epoch_reset(self, boundary_chunk_id: int, lane_id: int) -> bool:
         """Whether all that waits is of chunks behind the boundary."""

@@ -32,16 +32,19 @@ class Rows(NamedTuple):
 
 
 class Packer(Protocol):
-    """One lane of a packing algorithm."""
+    """One lane of a packing algorithm.
+
+    Attributes:
+        held: the pieces in open rows.
+    """
+
+    held: Pieces | None
 
     def push(self, pieces: Pieces) -> Rows | None:
         """Take pieces in; the rows that are full by now."""
 
     def flush(self) -> Rows | None:
         """Give out what is open, as rows that are not full, and be as new."""
-
-    def pending(self) -> bool:
-        """Whether anything is open."""
 
 
 def cut(pieces: Pieces, places: Ints) -> tuple[Pieces, Ints]:
@@ -87,26 +90,23 @@ class WrapPacker:
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
-        self._carry: Pieces | None = None
+        self.held: Pieces | None = None
 
     def push(self, pieces: Pieces) -> Rows | None:
-        if self._carry is not None:
-            pieces = Pieces.join([self._carry, pieces])
+        if self.held is not None:
+            pieces = Pieces.join([self.held, pieces])
         count = int(pieces.length.sum()) // self._capacity
         if not count:
-            self._carry = pieces if len(pieces) else None
+            self.held = pieces if len(pieces) else None
             return None
         found, edges = cut(pieces, np.arange(1, count + 1) * self._capacity)
         full = int(edges[-1])
-        self._carry = found.take(slice(full, None)) if full < len(found) else None
+        self.held = found.take(slice(full, None)) if full < len(found) else None
         return Rows(found.take(slice(0, full)), np.concatenate([[0], edges]))
 
     def flush(self) -> Rows | None:
-        carry, self._carry = self._carry, None
+        carry, self.held = self.held, None
         return None if carry is None else Rows(carry, np.array([0, len(carry)]))
-
-    def pending(self) -> bool:
-        return self._carry is not None
 
 
 Fragment: TypeAlias = tuple[int, int, int]
@@ -157,10 +157,10 @@ class BinPacker:
         self._most = max_sequences or 1 << 62
         self._min_room = min_room
         self._bins: list[_Bin] = []
-        self._held: Pieces | None = None
+        self.held: Pieces | None = None
 
     def push(self, pieces: Pieces) -> Rows | None:
-        held = 0 if self._held is None else len(self._held)
+        held = 0 if self.held is None else len(self.held)
         done: list[list[Fragment]] = []
         for place, length in enumerate(pieces.length.tolist(), held):
             start = 0
@@ -169,9 +169,9 @@ class BinPacker:
                 start += self._capacity
             if start < length or not length:
                 self._place(place, start, length - start, done)
-        everything = pieces if self._held is None else Pieces.join([self._held, pieces])
+        everything = pieces if self.held is None else Pieces.join([self.held, pieces])
         kept = [fragment for each in self._bins for fragment in each.fragments]
-        self._held = _fragments(everything, kept) if kept else None
+        self.held = _fragments(everything, kept) if kept else None
         place = 0
         for each in self._bins:
             each.fragments = [(place + step, 0, fragment[2]) for step, fragment in enumerate(each.fragments)]
@@ -214,11 +214,8 @@ class BinPacker:
 
     def flush(self) -> Rows | None:
         counts = [len(each.fragments) for each in self._bins]
-        held, self._bins, self._held = self._held, [], None
+        held, self._bins, self.held = self.held, [], None
         return None if held is None else Rows(held, np.cumsum([0, *counts]))
-
-    def pending(self) -> bool:
-        return self._held is not None
 
 
 def _room(each: _Bin) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from runtime.blocks import NO_TOKENS, Block
-from runtime.ops.accumulators import Accumulator, LaneAccumulator
+from runtime.ops.accumulators import Accumulator, LaneAccumulator, pieces_size
 from runtime.ops.base import BaseOp, OpContext, OpTraits
 from runtime.ops.bins import BinPacker, Packer, Rows, WrapPacker
 
@@ -36,7 +36,10 @@ class PackAccumulator(LaneAccumulator[Packer]):
         return self._blocks(lane_id, lane.flush())
 
     def pending(self, lane: Packer) -> bool:
-        return lane.pending()
+        return lane.held is not None
+
+    def held(self, lane: Packer) -> tuple[int, int]:
+        return pieces_size(lane.held)
 
     def _blocks(self, lane_id: int, rows: Rows | None) -> list[Block]:
         if rows is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from runtime.blocks import Block
-from runtime.ops.accumulators import Accumulator, LaneAccumulator
+from runtime.ops.accumulators import Accumulator, LaneAccumulator, block_size
 from runtime.ops.base import BaseOp, OpContext, OpTraits
 from runtime.permutation import GOLDEN, derive_key, mix64
 
@@ -75,6 +75,9 @@ class StreamingShuffle(LaneAccumulator[_Slots]):
 
     def pending(self, lane: _Slots) -> bool:
         return lane.held is not None
+
+    def held(self, lane: _Slots) -> tuple[int, int]:
+        return block_size(lane.held)
 
 
 class ShuffleOp(BaseOp):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from runtime.blocks import Batch, Block, Closings, Sentinel, from_records
+from runtime.ops.accumulators import LaneAccumulator, block_size
+from runtime.ops.batch import BatchOp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from runtime.blocks import Item
+    from runtime.engine.ledger import Ledger
     from runtime.ops.accumulators import Accumulator
     from runtime.ops.base import BaseOp, OpContext
 
@@ -20,37 +24,65 @@ class Stage:
     Args:
         op: set up by now.
         ctx: what it may use.
+
+    Attributes:
+        documents, tokens: that came out, as far as blocks tell.
     """
 
     def __init__(self, op: BaseOp, ctx: OpContext) -> None:
         self.op = op
-        self._accumulator: Accumulator = op.accumulator(deterministic=True, ctx=ctx)
+        self.accumulator: Accumulator = op.accumulator(deterministic=True, ctx=ctx)
+        self._stalls = isinstance(op, BatchOp) and op.drop_last
+        self._waiting: dict[int, deque[Sentinel]] = {}
+        self.documents = self.tokens = 0
 
     def feed(self, item: Item) -> Iterator[Item]:
         """What comes out when an item goes in."""
         if isinstance(item, Block):
             elems: Any = item if self.op.takes_blocks else list(item)
-            for group in self._accumulator.push_many(elems):
+            for group in self.accumulator.push_many(elems):
                 yield from self._process(group)
+            if item.lane in self._waiting:
+                yield from self._released(item.lane)
         elif isinstance(item, Sentinel):
-            yield from self.flush(item.lane)
-            yield item
+            yield from self._pass_sentinel(item)
         else:
             yield item
 
+    def _pass_sentinel(self, sentinel: Sentinel) -> Iterator[Item]:
+        """Let a sentinel through behind what was held; where that cannot be given yet, it waits."""
+        if not self._stalls:
+            yield from self.flush(sentinel.lane)
+            yield sentinel
+            return
+        self._waiting.setdefault(sentinel.lane, deque()).append(sentinel)
+        yield from self._released(sentinel.lane)
+
+    def _released(self, lane: int) -> Iterator[Item]:
+        """Sentinels of a lane that need not wait any longer."""
+        waiting = self._waiting[lane]
+        while waiting and self.accumulator.try_epoch_reset(waiting[0].boundary, lane):
+            yield waiting.popleft()
+        if not waiting:
+            del self._waiting[lane]
+
     def flush(self, lane: int) -> Iterator[Item]:
-        """What a lane holds comes out."""
-        for group in self._accumulator.flush(reset=True, lane_id=lane):
+        """What a lane holds comes out, and sentinels that waited for it."""
+        for group in self.accumulator.flush(reset=True, lane_id=lane):
             yield from self._process(group)
-        if self._accumulator.has_pending_data(lane):
+        if self.accumulator.has_pending_data(lane):
             raise RuntimeError(f"operator {self.op.name}: flush(reset=True) left data of lane {lane} behind")
+        yield from self._waiting.pop(lane, ())
 
     def _process(self, group: Sequence[Any]) -> Iterator[Item]:
         found: Any = self.op.process_many(group)
-        if isinstance(found, Block | Batch | Closings):
-            yield found
-        else:
-            yield from from_records(list(found))
+        items = [found] if isinstance(found, Block | Batch | Closings) else from_records(list(found))
+        for item in items:
+            if isinstance(item, Block):
+                documents, tokens = block_size(item)
+                self.documents += documents
+                self.tokens += tokens
+            yield item
 
 
 class InlineRunner:
@@ -58,6 +90,19 @@ class InlineRunner:
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         self._stages = stages
+
+    def count(self, ledger: Ledger) -> None:
+        """Add what was taken, what the stages hold, and what they have lost."""
+        ledger.documents.taken += self._stages[0].documents
+        ledger.tokens.taken += self._stages[0].tokens
+        for stage in self._stages:
+            if isinstance(stage.accumulator, LaneAccumulator):
+                documents, tokens = stage.accumulator.held_in_all()
+                ledger.documents.buffered += documents
+                ledger.tokens.buffered += tokens
+                for reason, lost in stage.accumulator.lost.items():
+                    ledger.documents.lose(reason, lost[0])
+                    ledger.tokens.lose(reason, lost[1])
 
     def feed(self, item: Item) -> Iterator[Item]:
         """What comes out of the last stage when an item goes into the first."""
