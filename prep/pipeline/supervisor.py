@@ -52,8 +52,8 @@ QUEUED_TASKS = 2
 """Units a tokenizer has at a time: one it works on and one to go on with."""
 AHEAD_BLOCKS = 2
 """Blocks that a reader may send before its file's turn has come."""
-MAX_BLOCKS = 256
-"""Blocks in flight at most, however small; each holds a descriptor."""
+MIN_BLOCKS = 64
+"""Blocks that may be in flight at least, however small; each holds a descriptor, of which there are few."""
 ATTEMPTS = 2
 POLL_SECONDS = 0.2
 DOWNLOAD_POLL_SECONDS = 0.02
@@ -133,6 +133,7 @@ class Supervisor:
         self._failed_starts = 0
         self._turns: deque[_Child] = deque()
         self._window = 0
+        self._least_weight = 1
         try:
             for _ in range(workers):
                 self._adopt(start_tokenizer(), is_reader=False)
@@ -186,6 +187,7 @@ class Supervisor:
         self._settings = settings
         workers = sum(not child.is_reader for child in self._children)
         self._window = settings.batch_bytes * (QUEUED_TASKS * workers + 2)
+        self._least_weight = max(1, self._window // max(MIN_BLOCKS, 2 * QUEUED_TASKS * workers))
         for child in self._children:
             self._send(child, Configure(settings))
 
@@ -242,7 +244,7 @@ class Supervisor:
         return sum(not item.closed for item in self._items)
 
     def _add_block(self, item: _Item, unit: Unit, payload: Payload | None) -> None:
-        weight = max(unit.nbytes, self._window // MAX_BLOCKS, 1)
+        weight = max(unit.nbytes, self._least_weight)
         block = _Block((item.number, item.received), unit, weight, payload)
         item.received += 1
         item.blocks.append(block)

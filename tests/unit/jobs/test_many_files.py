@@ -22,13 +22,30 @@ from jobs.cli import main
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
 """
+PILING_UP = """
+import time
+from prep.pipeline.supervisor import Supervisor
+
+add, fill, added = Supervisor._add_block, Supervisor._fill_workers, [0.0]
+
+def note(self, *arguments):
+    added[0] = time.monotonic()
+    add(self, *arguments)
+
+def fill_late(self):
+    if time.monotonic() - added[0] > 0.3:
+        fill(self)
+
+Supervisor._add_block, Supervisor._fill_workers = note, fill_late
+"""
+"""Has the tokenizers get work only when no more comes from the readers, as if they were much slower."""
 SECONDS = 30
 
 
-def run_with_few_descriptors(folder: Path, job: Path) -> dict[str, Any]:
+def run_with_few_descriptors(folder: Path, job: Path, before: str = "") -> dict[str, Any]:
     """A job in a process that may open 200 descriptors; a hundred are plenty for the work itself."""
     script = folder / "few_descriptors.py"
-    script.write_text(FEW_DESCRIPTORS)
+    script.write_text(before + FEW_DESCRIPTORS)
     done = subprocess.run(
         [sys.executable, str(script), "pretokenize", str(job), "--json", "--quiet"],
         check=False,
@@ -40,9 +57,10 @@ def run_with_few_descriptors(folder: Path, job: Path) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.parametrize("before", ["", PILING_UP], ids=["", "slow tokenizers"])
 @pytest.mark.parametrize("documents", ["none", "block"])
 def test_hundreds_of_small_streams_need_few_descriptors(
-    job_file: MakeJob, tmp_path: Path, documents: str
+    job_file: MakeJob, tmp_path: Path, documents: str, before: str
 ) -> None:
     """Case Q67: any ratio of files to workers; there it is 2,000 .gz files and 32 workers."""
     (tmp_path / "in").mkdir()
@@ -50,7 +68,8 @@ def test_hundreds_of_small_streams_need_few_descriptors(
         data = gzip.compress(b'{"text": "file %d"}\n{"text": "x"}\n' % number, 1)
         (tmp_path / "in" / f"{number:03}.jsonl.gz").write_bytes(data)
     processing = {"workers": 1, "shuffle": {"documents": documents}}
-    summary = run_with_few_descriptors(tmp_path, job_file(tmp_path / "in" / "*.gz", processing=processing))
+    job = job_file(tmp_path / "in" / "*.gz", processing=processing)
+    summary = run_with_few_descriptors(tmp_path, job, before)
     assert (summary["documents"], summary["sources"]) == (600, 300)
 
 
