@@ -89,9 +89,7 @@ class WorkChunk:
         self.target_mixture = None if target_mixture is None else dict(target_mixture)
         self.number = number
         self.counts = [len(rows) for rows in self.arrays.values()]
-        self.parts = [list(part) for part in parts] if parts is not None else [self.counts]
-        if [sum(column) for column in zip(*self.parts, strict=True)] != self.counts:
-            raise ValueError(f"parts: expected to sum to {self.counts}, found {self.parts}")
+        self.parts = [self.counts] if parts is None else _checked_parts(parts, self.counts)
         self._kept: tuple[MixtureReadConfig, NDArray[np.int32], NDArray[np.int64]] | None = None
 
     def __len__(self) -> int:
@@ -163,7 +161,8 @@ class WorkChunk:
             IndexError: there is no such place.
         """
         if not 0 <= index < len(self):
-            raise IndexError(f"index: expected 0 to {len(self) - 1}, found {index}")
+            expected = f"expected 0 to {len(self) - 1}" if len(self) else "there are no samples"
+            raise IndexError(f"index: {expected}, found {index}")
         labels, ids = self.order(config)
         return _as_triples(ids[index : index + 1])[0], list(self.arrays)[int(labels[index])]
 
@@ -202,15 +201,22 @@ def _grouped(labels: NDArray[np.int32], components: int) -> NDArray[np.int64]:
     return np.argsort(labels.astype(np.uint16) if is_small else labels, kind="stable")
 
 
+def _checked_parts(parts: Sequence[Sequence[int]], counts: list[int]) -> list[list[int]]:
+    checked = [list(part) for part in parts]
+    is_sound = all(len(part) == len(counts) and min(part, default=0) >= 0 for part in checked)
+    if not is_sound or [sum(column) for column in zip(*checked, strict=True)] != counts:
+        raise ValueError(f"parts: expected to sum to {counts}, found {checked}")
+    return checked
+
+
 def _as_rows(name: str, samples: Samples) -> NDArray[np.int64]:
-    rows = np.asarray(samples, np.int64)
+    rows = np.asarray(samples)
     if not rows.size:
         return np.empty((0, 3), np.int64)
-    if rows.ndim != 2 or rows.shape[1] != 3:  # noqa: PLR2004 - dataset, shard, sample
-        raise ValueError(
-            f"components: {name!r}: expected (dataset_id, shard_id, sample_idx), found {rows.shape}"
-        )
-    return rows
+    if rows.ndim != 2 or rows.shape[1] != 3 or rows.dtype.kind not in "iu":  # noqa: PLR2004 - a triple
+        found = f"{rows.dtype} of shape {rows.shape}"
+        raise ValueError(f"components: {name!r}: expected (dataset_id, shard_id, sample_idx), found {found}")
+    return rows.astype(np.int64, copy=False)
 
 
 def _as_triples(rows: NDArray[np.int64]) -> list[SampleId]:

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -79,17 +80,17 @@ def nearest(name: object, known: Iterable[str]) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value)
 
 
-def plain(number: float) -> float:
-    """A number as JSON has it, without a type of its own."""
-    return int(number) if isinstance(number, int) else float(number)
+def plain(number: Any) -> float:
+    """A number of any type as JSON has it."""
+    return int(number) if isinstance(number, Integral) else float(number)
 
 
 def exact(number: float) -> Fraction:
     """A number as its shortest decimal form says."""
-    return Fraction(number) if type(number) is int else Fraction(repr(float(number)))
+    return Fraction(repr(plain(number)))
 
 
 def integer_weights(weights: Sequence[Fraction]) -> list[int]:
