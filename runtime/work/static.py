@@ -10,6 +10,8 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
+import numpy as np
+
 from prep.catalog.errors import RefusedError
 from runtime.work.lanes import ASSIGNMENTS, Lanes
 from runtime.work.mixture import MixtureSpec, exact, integer_weights, plain
@@ -89,10 +91,15 @@ class StaticMixtureWorkSource(WorkSource):
             stages=(MixtureStage(0, {name: plain(spec.weights[name]) for name in names}),),
             chunk_size=_integer("chunk_size", chunk_size, 1),
             seed=_integer("seed", seed, None),
-            shuffle_shards=bool(shuffle_shards),
-            shuffle_within_shard=bool(shuffle_within_shard),
+            shuffle_shards=_flag("shuffle_shards", shuffle_shards),
+            shuffle_within_shard=_flag("shuffle_within_shard", shuffle_within_shard),
             block=_block_size(shuffle_block_size, datasets),
-            reshuffle=tuple(each("reshuffle_on_repeat", reshuffle, names, default=True)),
+            reshuffle=tuple(
+                _flag(f"reshuffle_on_repeat: {name!r}", value)
+                for name, value in zip(
+                    names, each("reshuffle_on_repeat", reshuffle, names, default=True), strict=True
+                )
+            ),
             ends=ends,
             ends_of=tuple(ends_of),
             by_tokens=token_estimation is not None,
@@ -335,6 +342,12 @@ def _refuse_duplicates(names: Sequence[str]) -> None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(f"datasets: two are called {twice[0]!r}; orders and states go by names")
+
+
+def _flag(argument: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise ValueError(f"{argument}: expected true or false, found {value!r}")  # noqa: TRY004 - as other mistakes
+    return bool(value)
 
 
 def _integer(argument: str, value: Any, least: int | None) -> int:
