@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 from runtime.blocks import Batch, Block, Closings, Sentinel
 from runtime.engine.lanes import LaneFeeder, LaneTracker, closing_view
 from runtime.engine.ledger import Ledger
+from runtime.engine.planner import Plan, make_plan
 from runtime.io.token_store import TokenStore
 from runtime.ops.base import OpContext
 from runtime.ops.batch import BatchOp
 from runtime.ops.fetch import FetchOp
+from runtime.ops.mixture import EnsureMixtureOp
 from runtime.ops.pack import PackFlatOp
 from runtime.ops.shuffle import ShuffleOp
 from runtime.options import RuntimeOptions
@@ -40,9 +42,13 @@ class Pipeline:
         self._options = RuntimeOptions()
         self._run: Run | None = None
 
-    def shuffle(self, buffer_size: int = 8192, *, seed: int = 0) -> Self:
+    def shuffle(self, buffer_size: int = 8192, **arguments: Any) -> Self:
         """Shuffle the records of each lane; see `ShuffleOp`."""
-        return self._add(ShuffleOp(buffer_size, seed=seed))
+        return self._add(ShuffleOp(buffer_size, **arguments))
+
+    def ensure_mixture(self, **arguments: Any) -> Self:
+        """Keep every prefix of a lane near the target mixture; see `EnsureMixtureOp`."""
+        return self._add(EnsureMixtureOp(**arguments))
 
     def pack_flat(self, max_length: int, **arguments: Any) -> Self:
         """Pack documents into rows; see `PackFlatOp`."""
@@ -79,6 +85,10 @@ class Pipeline:
             self._run = Run(self._source, self._ops, self._options)
         return iter(self._run)
 
+    def explain(self) -> Plan:
+        """What will run, and why; printed, it is a text of some lines."""
+        return make_plan([FetchOp(), *self._ops], self._options)
+
     def inflight_summary(self) -> dict[int, dict[str, int]]:
         """By lane that this rank owns: chunks in flight, their base offsets still open, batches delivered."""
         if self._run is None:
@@ -114,20 +124,25 @@ class Run:
 
     def __init__(self, source: WorkSource, ops: list[BaseOp], options: RuntimeOptions) -> None:
         self._store = TokenStore(source.datasets_by_id)
-        context = OpContext({"tokens": self._store})
+        self.trackers: dict[int, LaneTracker] = {}
+        components = source.component_ids()
+        services = {
+            "tokens": self._store,
+            "components": components,
+            "targets": lambda lane, chunk: self.trackers[lane].target(chunk, components),
+        }
+        context = OpContext(services)
         self._ops = [FetchOp(), *ops]
-        monotone = all(op.traits().preserves_cursor_order for op in self._ops)
+        plan = make_plan(self._ops, options)
         for op in self._ops:
             op.setup(context)
         self._runner = InlineRunner([Stage(op, context) for op in self._ops])
         config = options.mixture_config or source.read_config
-        every = 0 if monotone else options.flush_every_k_chunks
         self._lanes = []
-        self.trackers: dict[int, LaneTracker] = {}
-        for lane in options.owned_lanes():
-            tracker = self.trackers[lane] = LaneTracker(monotone)
+        for lane in plan.owned_lanes:
+            tracker = self.trackers[lane] = LaneTracker(plan.monotone)
             clone = source.clone_for_lane(lane, options.lanes)
-            feeder = LaneFeeder(lane, clone, tracker, config=config, every=every)
+            feeder = LaneFeeder(lane, clone, tracker, config=config, every=plan.epoch_chunks)
             self._lanes.append(LaneRun(lane, feeder, tracker, self._runner))
 
     def __iter__(self) -> Iterator[SampleBatch]:

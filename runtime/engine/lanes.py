@@ -10,6 +10,8 @@ import numpy as np
 from runtime.blocks import Block, Sentinel, pointers
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from runtime.blocks import Batch, Closings, Ints
@@ -27,11 +29,13 @@ class InflightChunk:
         chunk: as the source gave it.
         closed: bool of shape (samples,): base offsets that are done with.
         left: how many are not.
+        target: shares by component id, once they were asked for.
     """
 
     chunk: WorkChunk
     closed: NDArray[np.bool_]
     left: int
+    target: Mapping[int, float] | None = None
 
 
 @dataclass
@@ -97,6 +101,14 @@ class LaneTracker:
         )
         if len(offsets) == 1:
             entry.left = len(entry.closed) - int(np.count_nonzero(entry.closed))
+
+    def target(self, number: int, components: Mapping[str, int]) -> Mapping[int, float]:
+        """The shares that a chunk in flight aims at, by component id."""
+        entry = self.inflight[number]
+        if entry.target is None:
+            wanted = entry.chunk.target_mixture or entry.chunk.mixture
+            entry.target = {components[name]: share for name, share in wanted.items()}
+        return entry.target
 
     @property
     def open(self) -> int:

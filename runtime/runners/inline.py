@@ -6,8 +6,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from runtime.blocks import Batch, Block, Closings, Sentinel, from_records
+from runtime.engine.planner import waits
 from runtime.ops.accumulators import LaneAccumulator, block_size
-from runtime.ops.batch import BatchOp
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ class Stage:
     def __init__(self, op: BaseOp, ctx: OpContext) -> None:
         self.op = op
         self.accumulator: Accumulator = op.accumulator(deterministic=True, ctx=ctx)
-        self._stalls = isinstance(op, BatchOp) and op.drop_last
+        self._stalls = waits(op)
         self._waiting: dict[int, deque[Sentinel]] = {}
         self.documents = self.tokens = 0
 
