@@ -101,6 +101,8 @@ class LaneTracker:
         )
         if len(offsets) == 1:
             entry.left = len(entry.closed) - int(np.count_nonzero(entry.closed))
+        if self.boundaries:
+            self._forget_epochs()
 
     def target(self, number: int, components: Mapping[str, int]) -> Mapping[int, float]:
         """The shares that a chunk in flight aims at, by component id."""
@@ -118,6 +120,9 @@ class LaneTracker:
     def end_epoch(self, sentinel: Sentinel) -> None:
         """A sentinel came out at the end: what lies before it is out, too."""
         self.boundaries.append(sentinel.boundary)
+        self._forget_epochs()
+
+    def _forget_epochs(self) -> None:
         while self.boundaries:
             old = [number for number in self.inflight if number < self.boundaries[0]]
             if any(self.inflight[number].left for number in old):
