@@ -14,7 +14,8 @@ class RuntimeOptions:
     """What a user may choose about the run; nothing here but lanes and epochs changes the batches.
 
     Attributes:
-        runner: where operators run.
+        runner: where operators run: "inline": in the loop itself; "threads": ahead of it.
+        prefetch_batches: batches of a lane that "threads" has ready.
         canonical_replicas: independent lanes; None: one for each group of ranks.
         dp_degree: groups of ranks that share out the lanes.
         dp_group_id: which group this is.
@@ -23,7 +24,8 @@ class RuntimeOptions:
         mixture_config: how chunks are read; None: as the work source says.
     """
 
-    runner: Literal["inline"] = "inline"
+    runner: Literal["inline", "threads"] = "inline"
+    prefetch_batches: int = 8
     canonical_replicas: int | None = None
     dp_degree: int = 1
     dp_group_id: int = 0
@@ -40,8 +42,15 @@ class RuntimeOptions:
         """The lanes of this group, in the order of delivery.
 
         Raises:
-            ValueError: the lanes cannot be shared out equally, or there is no such group.
+            ValueError: an option has a value that cannot be, the lanes cannot be shared out equally, or there
+                is no such group.
         """
+        if self.runner not in ("inline", "threads"):
+            raise ValueError(f"runner: expected inline or threads, found {self.runner!r}")
+        for name in ("prefetch_batches", "flush_every_k_chunks", "dp_degree"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}: expected an integer of 1 or more, found {value!r}")
         lanes, degree, group = self.lanes, self.dp_degree, self.dp_group_id
         if lanes % degree:
             allowed = [number for number in range(1, lanes + 1) if lanes % number == 0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
+from contextlib import nullcontext
 from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Self
@@ -20,11 +22,13 @@ from runtime.ops.pack import PackFlatOp
 from runtime.ops.shuffle import ShuffleOp
 from runtime.options import RuntimeOptions
 from runtime.runners.inline import InlineRunner, Stage
+from runtime.runners.threads import Prefetcher
 from runtime.training.batches import SampleBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from runtime.blocks import Item
     from runtime.ops.base import BaseOp
     from runtime.work import WorkSource
 
@@ -81,9 +85,11 @@ class Pipeline:
         return self
 
     def __iter__(self) -> Iterator[SampleBatch]:
+        """The batches that are still to come; a loop that was left is taken up where it was."""
         if self._run is None:
             self._run = Run(self._source, self._ops, self._options)
-        return iter(self._run)
+            self._finalizer = weakref.finalize(self, self._run.close)
+        yield from self._run
 
     def explain(self) -> Plan:
         """What will run, and why; printed, it is a text of some lines."""
@@ -109,7 +115,7 @@ class Pipeline:
     def close(self) -> None:
         """End the run and let go of all it holds."""
         if self._run is not None:
-            self._run.close()
+            self._finalizer()
             self._run = None
 
     def __enter__(self) -> Self:
@@ -138,77 +144,96 @@ class Run:
             op.setup(context)
         self._runner = InlineRunner([Stage(op, context) for op in self._ops])
         config = options.mixture_config or source.read_config
-        self._lanes = []
+        self._turns: deque[LaneRun] = deque()
         for lane in plan.owned_lanes:
             tracker = self.trackers[lane] = LaneTracker(plan.monotone)
             clone = source.clone_for_lane(lane, options.lanes)
             feeder = LaneFeeder(lane, clone, tracker, config=config, every=plan.epoch_chunks)
-            self._lanes.append(LaneRun(lane, feeder, tracker, self._runner))
+            self._turns.append(LaneRun(lane, feeder, tracker, self._runner))
+        self._prefetcher = (
+            Prefetcher(list(self._turns), options.prefetch_batches) if options.runner == "threads" else None
+        )
 
     def __iter__(self) -> Iterator[SampleBatch]:
-        while self._lanes:
-            for lane in list(self._lanes):
-                batch = lane.next_batch()
-                if batch is None:
-                    self._lanes.remove(lane)
-                else:
-                    yield SampleBatch(batch, self._store)
+        lanes = self._turns
+        while lanes:
+            batch = self._next_batch(lanes[0])
+            if batch is None:
+                lanes.popleft()
+            else:
+                lanes.rotate(-1)
+                yield SampleBatch(batch, self._store)
+
+    def _next_batch(self, lane: LaneRun) -> Batch | None:
+        if self._prefetcher is not None:
+            return self._prefetcher.next_batch(lane)
+        while (batch := lane.take()) is None and not lane.ended:
+            lane.ready.extend(lane.advance())
+        return batch
 
     def ledger(self) -> Ledger:
         """Where all that was taken has gone."""
-        ledger = Ledger()
-        self._runner.count(ledger)
-        for tracker in self.trackers.values():
-            ledger.documents.delivered += tracker.delivered_documents
-            ledger.tokens.delivered += tracker.delivered_tokens
-        for lane in self._lanes:
-            documents, tokens = lane.waiting()
-            ledger.documents.buffered += documents
-            ledger.tokens.buffered += tokens
+        with self._prefetcher.paused() if self._prefetcher is not None else nullcontext():
+            ledger = Ledger()
+            self._runner.count(ledger)
+            for tracker in self.trackers.values():
+                ledger.documents.delivered += tracker.delivered_documents
+                ledger.tokens.delivered += tracker.delivered_tokens
+            for lane in self._turns:
+                documents, tokens = lane.waiting()
+                ledger.documents.buffered += documents
+                ledger.tokens.buffered += tokens
         return ledger
 
     def close(self) -> None:
-        """Tear down operators; what was delivered stays valid."""
+        """End what runs and tear down operators; what was delivered stays valid."""
+        if self._prefetcher is not None:
+            self._prefetcher.close()
         for op in self._ops:
             op.teardown()
         self._store.close()
-        self._lanes = []
+        self._turns.clear()
 
 
 class LaneRun:
-    """One lane of a run."""
+    """One lane of a run.
+
+    Attributes:
+        ready: items behind the last operator.
+        ended: the work source has no more for this lane.
+    """
 
     def __init__(self, lane: int, feeder: LaneFeeder, tracker: LaneTracker, runner: InlineRunner) -> None:
         self._lane, self._feeder, self._tracker, self._runner = lane, feeder, tracker, runner
-        self._ready: deque[Any] = deque()
-        self._ended = False
+        self.ready: deque[Item] = deque()
+        self.ended = False
 
-    def next_batch(self) -> Batch | None:
-        """The lane's next batch; None at its end."""
-        ready = self._ready
-        while True:
-            while ready:
-                item = ready.popleft()
-                if isinstance(item, Batch):
-                    self._tracker.deliver(item)
-                    return item
-                self._pass(item)
-            if self._ended:
-                return None
-            item = self._feeder.next()
-            if item is None:
-                self._ended = True
-                ready.extend(self._runner.finish(self._lane))
-            else:
-                ready.extend(self._runner.feed(item))
+    def advance(self) -> list[Item]:
+        """Feed one item to the operators; what comes out."""
+        item = self._feeder.next()
+        if item is not None:
+            return list(self._runner.feed(item))
+        items = list(self._runner.finish(self._lane))
+        self.ended = True
+        return items
+
+    def take(self) -> Batch | None:
+        """The next batch that is ready; it counts as delivered. None: there is none."""
+        while self.ready:
+            item = self.ready.popleft()
+            if isinstance(item, Batch):
+                self._tracker.deliver(item)
+                return item
+            self._pass(item)
+        return None
 
     def waiting(self) -> tuple[int, int]:
         """Documents that end in batches behind the last operator, and tokens."""
-        batches = [item for item in self._ready if isinstance(item, Batch)]
+        batches = [item for item in self.ready if isinstance(item, Batch)]
         sizes = [closing_view(batch.block).size(batch.first, batch.stop) for batch in batches]
         return sum(documents for documents, _ in sizes), sum(tokens for _, tokens in sizes)
 
-    def _pass(self, item: Any) -> None:
+    def _pass(self, item: Item) -> None:
         if isinstance(item, Closings):
             self._tracker.close(item)
         elif isinstance(item, Sentinel):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -58,13 +59,20 @@ class LaneTracker:
     delivered_batches: int = 0
     delivered_documents: int = 0
     delivered_tokens: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    """Chunks begin where operators run, and end where batches are received."""
 
     def start(self, number: int, chunk: WorkChunk) -> None:
         """A chunk was handed to the operators."""
-        self.inflight[number] = InflightChunk(chunk, np.zeros(len(chunk), np.bool_), len(chunk))
+        with self.lock:
+            self.inflight[number] = InflightChunk(chunk, np.zeros(len(chunk), np.bool_), len(chunk))
 
     def deliver(self, batch: Batch) -> None:
         """A batch was received by the training loop."""
+        with self.lock:
+            self._deliver(batch)
+
+    def _deliver(self, batch: Batch) -> None:
         self.delivered_batches += 1
         self.delivered_rows += len(batch)
         view = closing_view(batch.block)
@@ -88,8 +96,9 @@ class LaneTracker:
 
     def close(self, closings: Closings) -> None:
         """Base offsets that will give no record were dealt with."""
-        for number in np.unique(closings.chunk).tolist():
-            self._close(number, closings.offset[closings.chunk == number])
+        with self.lock:
+            for number in np.unique(closings.chunk).tolist():
+                self._close(number, closings.offset[closings.chunk == number])
 
     def _close(self, number: int, offsets: Ints) -> None:
         entry = self.inflight.get(number)
@@ -106,7 +115,8 @@ class LaneTracker:
 
     def target(self, number: int, components: Mapping[str, int]) -> Mapping[int, float]:
         """The shares that a chunk in flight aims at, by component id."""
-        entry = self.inflight[number]
+        with self.lock:
+            entry = self.inflight[number]
         if entry.target is None:
             wanted = entry.chunk.target_mixture or entry.chunk.mixture
             entry.target = {components[name]: share for name, share in wanted.items()}
@@ -115,12 +125,14 @@ class LaneTracker:
     @property
     def open(self) -> int:
         """Base offsets of chunks in flight that are not done with."""
-        return sum(entry.left for entry in self.inflight.values())
+        with self.lock:
+            return sum(entry.left for entry in self.inflight.values())
 
     def end_epoch(self, sentinel: Sentinel) -> None:
         """A sentinel came out at the end: what lies before it is out, too."""
-        self.boundaries.append(sentinel.boundary)
-        self._forget_epochs()
+        with self.lock:
+            self.boundaries.append(sentinel.boundary)
+            self._forget_epochs()
 
     def _forget_epochs(self) -> None:
         while self.boundaries:

@@ -56,7 +56,8 @@ class Plan:
             if self.monotone
             else f"{', '.join(self.changes_order)} change{'s' if len(self.changes_order) == 1 else ''} it"
         )
-        lines = [f"runner: {self.runner}, one item after the other", "stages:"]
+        where = {"inline": "in the training loop", "threads": "in a thread ahead of the training loop"}
+        lines = [f"runner: {self.runner}, {where[self.runner]}", "stages:"]
         for stage in self.stages:
             order = "keeps order" if stage.preserves_order else "changes order"
             lines.append(f"  {stage.name}: {order}; {stage.at_sentinel}")
