@@ -7,6 +7,7 @@ memory of its own, which is bounded.
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -106,10 +107,13 @@ class TokenStore:
 
     Args:
         datasets: by the id that samples carry; those that hold no token shards cannot be asked for.
+
+    Attributes:
+        datasets: these.
     """
 
     def __init__(self, datasets: Mapping[int, Dataset]) -> None:
-        self._datasets = datasets
+        self.datasets = datasets
         self._first_place: dict[int, int] = {}
         self._place_of: dict[int, tuple[int, int]] = {}
         places = 0
@@ -122,6 +126,7 @@ class TokenStore:
         self._starts = list(self._first_place.items())
         self._open: OrderedDict[int, TokenColumn] = OrderedDict()
         self._decoded_bytes = 0
+        self._lock = threading.Lock()  # operators may run in another thread than the loop
 
     def holds(self, dataset: int) -> bool:
         """Whether a dataset's samples are token shards."""
@@ -154,6 +159,10 @@ class TokenStore:
 
     def column(self, place: int) -> TokenColumn:
         """The tokens of the shard at a place."""
+        with self._lock:
+            return self._column(place)
+
+    def _column(self, place: int) -> TokenColumn:
         column = self._open.get(place)
         if column is None:
             column = self._open[place] = self._load(place)
@@ -171,7 +180,7 @@ class TokenStore:
         number, first = max(
             (item for item in self._starts if item[1] <= place), key=lambda item: (item[1], item[0])
         )
-        return TokenColumn(self._datasets[number].shard_file(place - first))
+        return TokenColumn(self.datasets[number].shard_file(place - first))
 
     def close(self) -> None:
         """Let go of all shards; arrays that were handed out stay valid."""

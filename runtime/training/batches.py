@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runtime.training.materialize import positions_of, row_view, tokens_of
+from runtime.training.materialize import BatchView
+from runtime.training.payloads import nearest, stacked, tokens_in
+from runtime.training.targets import Targets
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from runtime.blocks import Batch
     from runtime.io.token_store import TokenStore
+    from runtime.training.provenance import Origin
     from runtime.types import SampleId, SampleRecord
 
 
-@dataclass(frozen=True)
-class TrainingOptions:
-    """The arguments of `SampleBatch.to_training` that decide what is in it."""
-
-    return_labels: bool = False
-    ignore_index: int = -100
-    return_num_valid_tokens: bool = False
-    return_loss_mask: bool = False
-    return_cu_seqlens: bool = False
-    return_padding_mask: bool = False
-    eos_mask_loss: bool = False
-    eos_token_id: int | None = None
-    position_mode: str = "preserve"
-
-    @property
-    def needs_padding(self) -> bool:
-        """Whether anything that is asked for depends on where padding is."""
-        return (
-            self.return_labels
-            or self.return_loss_mask
-            or self.return_padding_mask
-            or self.return_num_valid_tokens
-        )
+ARRAYS = (
+    "input_ids",
+    "positions",
+    "labels",
+    "loss_mask",
+    "padding_mask",
+    "cu_seqlens",
+    "max_seqlen",
+    "num_valid_tokens",
+)
+DOCUMENT_IDS = "document_ids"
+"""The extra field that every batch has."""
 
 
 class SampleBatch:
@@ -82,13 +73,29 @@ class SampleBatch:
         """The lineage of each row."""
         return [record.meta.lineage for record in self.records]
 
+    def provenance(self) -> list[list[Origin]]:
+        """For every row its pieces in order: the document that each is of, and which of its tokens.
+
+        Raises:
+            IntegrityError: a shard or a catalog is not there any longer, or is damaged.
+        """
+        from runtime.training.provenance import origins  # noqa: PLC0415 - readers of files, which few need
+
+        block = self._batch.block.slice(self._batch.first, self._batch.stop)
+        lengths = block.pieces.length.tolist()
+        if block.payloads is not None and block.rows is None:
+            lengths = [_number_of_tokens(payload) for payload in block.payloads]
+        return origins(block, lengths, self._store.datasets)
+
     def to_training(
         self,
         *,
+        tokens_field: str = "auto",
         return_labels: bool = False,
         dtype: Any = "auto",
+        extra_fields: Sequence[str] = (),
         ignore_index: int = -100,
-        rename_fields: dict[str, str] | None = None,
+        rename_fields: Mapping[str, str] | None = None,
         flatten: bool = False,
         exclude_fields: Sequence[str] = (),
         return_num_valid_tokens: bool = False,
@@ -100,109 +107,146 @@ class SampleBatch:
         position_mode: str = "preserve",
         framework: str = "numpy",
     ) -> dict[str, Any]:
-        """The batch as arrays.
+        """The batch as arrays, none of which shares memory with another batch.
+
+        With labels the ids are all but the last of each row, and label i is the id that follows id i. Where
+        documents begin is known from their lengths and where padding is from its place, so padding may have
+        the id of EOS.
 
         Args:
-            return_labels: also `labels`, the next token of each; rows get one token shorter.
-            dtype: of ids, positions and labels; "auto": int64.
-            ignore_index: the label of what is not to be learned: padding, and what the loss mask leaves out.
+            tokens_field: of records with their own data: which field holds the ids; "auto": `input_ids`,
+                `tokens`, or the only one that can.
+            return_labels: also `labels`.
+            dtype: of ids, positions and labels, an integer type; "auto": int64.
+            extra_fields: also these fields of records with their own data, an array each; and `document_ids`,
+                int32 of the ids' shape: 0, 1, ... for the documents of a row, padding counted as one.
+            ignore_index: the label of what is not to be learned: padding, and what follows EOS if
+                `eos_mask_loss`.
             rename_fields: other names for the arrays.
             flatten: one dimension, row after row.
             exclude_fields: arrays to leave out.
-            return_num_valid_tokens: also `num_valid_tokens`: labels that count, or tokens that are no
-                padding.
-            return_loss_mask: also `loss_mask`, bool of the ids' shape.
+            return_num_valid_tokens: also `num_valid_tokens`: how often `loss_mask` is True.
+            return_loss_mask: also `loss_mask`, bool of the ids' shape: whether the label, or without labels
+                the id, is to be learned.
             return_cu_seqlens: also `cu_seqlens`, int32: where each document begins in the rows laid end to
-                end, and their end; and `max_seqlen`.
+                end, padding counted as one, and their end; and `max_seqlen`, the longest of them.
             return_padding_mask: also `padding_mask`, bool of the ids' shape: True where there is padding.
-            eos_mask_loss: leave the prediction of `eos_token_id` out of the loss.
+            eos_mask_loss: what an `eos_token_id` predicts, another document, is not to be learned.
             eos_token_id: that id.
             position_mode: "preserve": positions begin anew with each document; "sequence": with each row.
-            framework: "numpy" or "torch".
+            framework: "numpy" or "torch", whose tensors are not copied once more.
 
         Returns:
             `input_ids` and `positions`, of shape (rows, tokens), and what was asked for.
+
+        Raises:
+            ValueError: an argument has no such value or names no such field, the ids do not fit the type, or
+                rows have different lengths.
         """
-        options = TrainingOptions(
+        if rename_fields or exclude_fields:
+            _check_names(rename_fields or {}, exclude_fields, extra_fields)
+        if eos_mask_loss and eos_token_id is None:
+            raise ValueError("eos_mask_loss: needs eos_token_id, the id of EOS")
+        wanted = Targets(
             return_labels,
-            ignore_index,
-            return_num_valid_tokens,
             return_loss_mask,
-            return_cu_seqlens,
             return_padding_mask,
-            eos_mask_loss,
-            eos_token_id,
-            position_mode,
+            return_num_valid_tokens,
+            ignore_index,
+            eos_token_id if eos_mask_loss else None,
         )
-        kind = np.dtype(np.int64 if dtype == "auto" else dtype)
-        arrays = self._arrays(kind, options)
-        for name in exclude_fields:
-            arrays.pop(name, None)
-        if flatten:
-            arrays = {
-                name: value.reshape(-1) if isinstance(value, np.ndarray) else value
-                for name, value in arrays.items()
-            }
-        if framework == "torch":
-            arrays = _as_torch(arrays)
-        elif framework != "numpy":
-            raise ValueError(f"framework: expected numpy or torch, found {framework!r}")
-        return {(rename_fields or {}).get(name, name): value for name, value in arrays.items()}
+        view = BatchView(self._batch, self._store, tokens_field)
+        kind = INT64 if dtype == "auto" else _integer_type(dtype)
+        tokens = view.tokens(kind)
+        width = max(view.width - return_labels, 0)
+        arrays: dict[str, Any] = {"input_ids": tokens[:, :width]}
+        if "positions" not in exclude_fields:
+            arrays["positions"] = _positions(view, kind, position_mode)[:, :width]
+        if wanted.any:
+            arrays |= wanted.arrays(tokens, view.padding())
+        if return_cu_seqlens:
+            arrays["cu_seqlens"] = view.boundaries(width)
+            arrays["max_seqlen"] = int(np.diff(arrays["cu_seqlens"]).max(initial=0))
+        if extra_fields:
+            arrays |= self._extra(view, width, extra_fields)
+        return _finished(arrays, rename_fields, exclude_fields, flatten=flatten, framework=framework)
 
-    def _arrays(self, kind: np.dtype[Any], options: TrainingOptions) -> dict[str, Any]:
-        rows = len(self._batch)
-        tokens = tokens_of(self._batch, self._store).astype(kind).reshape(rows, -1)
-        width = tokens.shape[1] - options.return_labels
-        arrays: dict[str, Any] = {
-            "input_ids": tokens[:, :width],
-            "positions": self._positions(tokens.shape[1], kind, options.position_mode)[:, :width],
-        }
-        if options.return_cu_seqlens:
-            arrays["cu_seqlens"], arrays["max_seqlen"] = self._boundaries(width, tokens.shape[1])
-        if options.needs_padding:
-            arrays |= self._targets(tokens, width, options)
-        return arrays
-
-    def _positions(self, stored: int, kind: np.dtype[Any], mode: str) -> NDArray[Any]:
-        if mode == "sequence":
-            return np.tile(np.arange(stored, dtype=kind), (len(self), 1))
-        if mode == "preserve":
-            return positions_of(self._batch, self._store, kind).reshape(len(self), -1)
-        raise ValueError(f"position_mode: expected preserve or sequence, found {mode!r}")
-
-    def _targets(self, tokens: NDArray[Any], width: int, options: TrainingOptions) -> dict[str, Any]:
-        """What is to be learned of which token."""
-        padding = self._padding().reshape(len(self), -1)
-        shift = int(options.return_labels)
-        targets, learned = tokens[:, shift:], ~padding[:, shift:]
-        if options.eos_mask_loss:
-            if options.eos_token_id is None:
-                raise ValueError("eos_mask_loss: needs eos_token_id")
-            learned &= targets != options.eos_token_id
+    def _extra(self, view: BatchView, width: int, names: Sequence[str]) -> dict[str, Any]:
+        """Fields that were asked for by name."""
         arrays: dict[str, Any] = {}
-        if options.return_labels:
-            arrays["labels"] = np.where(learned, targets, tokens.dtype.type(options.ignore_index))
-        if options.return_loss_mask:
-            arrays["loss_mask"] = learned
-        if options.return_padding_mask:
-            arrays["padding_mask"] = padding[:, :width]
-        if options.return_num_valid_tokens:
-            arrays["num_valid_tokens"] = int(np.count_nonzero(learned))
+        payloads = self._batch.block.payloads
+        for name in names:
+            if name in ARRAYS:
+                raise ValueError(f"extra_fields: {name!r} is the name of an array that is made anyway")
+            if name == DOCUMENT_IDS:
+                arrays[name] = view.document_ids()[:, :width]
+            elif payloads is None:
+                raise ValueError(f"extra_fields: no field {name!r}{nearest(name, [DOCUMENT_IDS])}")
+            else:
+                arrays[name] = stacked(payloads[self._batch.first : self._batch.stop], name)
         return arrays
 
-    def _padding(self) -> NDArray[np.bool_]:
-        view = row_view(self._batch.block, self._store)
-        which = slice(view.edges[self._batch.first], view.edges[self._batch.stop])
-        return np.repeat(view.is_padding[which], view.lengths[which])
 
-    def _boundaries(self, width: int, stored: int) -> tuple[NDArray[np.int32], int]:
-        """Where documents begin in rows of `width` tokens, of the `stored` ones that rows have."""
-        view = row_view(self._batch.block, self._store)
-        lengths = view.lengths[view.edges[self._batch.first] : view.edges[self._batch.stop]]
-        starts = np.cumsum(lengths) - lengths
-        row, place = np.divmod(starts[lengths > 0], stored)
-        edges = np.append((row * width + place)[place < width], len(self._batch) * width).astype(np.int32)
-        return edges, int(np.diff(edges).max(initial=0))
+INT64 = np.dtype(np.int64)
+
+
+def _integer_type(dtype: Any) -> np.dtype[Any]:
+    try:
+        kind: np.dtype[Any] = np.dtype(dtype)
+    except TypeError as error:
+        raise ValueError(f'dtype: expected "auto" or a type of numpy, found {dtype!r}') from error
+    if kind.kind not in "iu":
+        raise ValueError(f"dtype: expected an integer type, found {kind}")
+    return kind
+
+
+def _positions(view: BatchView, kind: np.dtype[Any], mode: str) -> NDArray[Any]:
+    if mode == "preserve":
+        return view.positions(kind)
+    if mode == "sequence":
+        return view.positions_in_rows(kind)
+    raise ValueError(f"position_mode: expected preserve or sequence, found {mode!r}")
+
+
+def _check_names(rename: Mapping[str, str], exclude: Sequence[str], extra: Sequence[str]) -> None:
+    known = dict.fromkeys([*ARRAYS, *extra])
+    for argument, names in (("rename_fields", rename), ("exclude_fields", exclude)):
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{argument}: there is no array {name!r}{nearest(name, known)}")
+    kept = [rename.get(name, name) for name in known if name not in exclude]
+    if twice := sorted({name for name in kept if kept.count(name) > 1}):
+        raise ValueError(f"rename_fields: two arrays would be called {', '.join(map(repr, twice))}")
+
+
+def _finished(
+    arrays: dict[str, Any],
+    rename: Mapping[str, str] | None,
+    exclude: Sequence[str],
+    *,
+    flatten: bool,
+    framework: str,
+) -> dict[str, Any]:
+    """Arrays as they were asked for."""
+    for name in exclude:
+        arrays.pop(name, None)
+    if flatten:
+        arrays = {
+            name: value.reshape(-1) if isinstance(value, np.ndarray) else value
+            for name, value in arrays.items()
+        }
+    if framework == "torch":
+        arrays = _as_torch(arrays)
+    elif framework != "numpy":
+        raise ValueError(f"framework: expected numpy or torch, found {framework!r}")
+    return {rename.get(name, name): value for name, value in arrays.items()} if rename else arrays
+
+
+def _number_of_tokens(payload: Any) -> int:
+    try:
+        return len(tokens_in(payload, "auto"))
+    except ValueError:
+        return 0
 
 
 def _as_torch(arrays: dict[str, Any]) -> dict[str, Any]:

@@ -7,12 +7,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from runtime.blocks import REF_SHIFT
+from runtime.training.payloads import tokens_in
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
-    from runtime.blocks import Batch, Block
+    from runtime.blocks import Batch, Block, Ints
     from runtime.io.token_store import TokenStore
+
+PADDING = -1
+"""Where padding is: no shard."""
+
+COUNTING_BYTES = 4
+"""Narrower types may hold the positions in a document, but not the places in a batch."""
+
+FEW_PIECES = 24
+"""Up to so many pieces a batch, counting each by itself is quicker than counting all and subtracting."""
 
 
 class RowView:
@@ -22,18 +34,34 @@ class RowView:
         edges: row r has pieces edges[r] to edges[r + 1].
         views, firsts, stops: each piece's tokens: views[i][firsts[i]:stops[i]].
         starts, lengths: int64 of shape (pieces,): where each is when all are laid end to end.
-        is_padding: bool of shape (pieces,).
+        is_padding: bool of shape (pieces,); None: there is none.
+        width: tokens of every row; None: they differ.
         dtype: of the tokens.
     """
 
-    def __init__(self, block: Block, store: TokenStore) -> None:
+    def __init__(self, block: Block, store: TokenStore, tokens_field: str = "auto") -> None:
+        self.is_padding: NDArray[np.bool_] | None = None
+        if block.payloads is None:
+            lengths, rows = self._refer(block, store, tokens_field)
+        else:
+            lengths, rows = self._hold(block.payloads, tokens_field)
+        self.edges: list[int] = rows.tolist()
+        self.lengths = lengths
+        self.starts = np.cumsum(lengths) - lengths
+        self.width = block.capacity
+        if block.capacity is None:
+            sums = np.diff(np.append(self.starts, lengths.sum())[rows])
+            self.width = int(sums[0]) if len(sums) and int(sums.min()) == int(sums.max()) else None
+
+    def _refer(self, block: Block, store: TokenStore, tokens_field: str) -> tuple[Ints, Ints]:
+        """Tokens of shards; returns lengths and edges."""
+        if tokens_field not in ("auto", "tokens"):
+            raise ValueError(f"tokens_field: token shards have the field tokens, found {tokens_field!r}")
         pieces = block.pieces
         rows = np.arange(len(block) + 1) if block.rows is None else block.rows
         places, firsts, lengths = pieces.ref >> REF_SHIFT, pieces.ref & ((1 << REF_SHIFT) - 1), pieces.length
-        columns = {place: store.column(place) for place in np.unique(places).tolist()}
-        dtypes = {column.tokens.dtype for column in columns.values()}
-        self.dtype = max(dtypes, key=lambda dtype: dtype.itemsize)
-        self.is_padding = np.zeros(len(places), np.bool_)
+        columns = {place: store.column(place) for place in set(places.tolist())}
+        self.dtype = _widest([column.tokens for column in columns.values()])
         views: dict[int, Any] = {
             place: column.view if column.tokens.dtype == self.dtype else _Widened(column.tokens, self.dtype)
             for place, column in columns.items()
@@ -43,17 +71,35 @@ class RowView:
             padded = np.flatnonzero(room)
             if len(padded):
                 at = rows[padded + 1]
-                places = np.insert(places, at, -1)
-                firsts = np.insert(firsts, at, 0)
+                places, firsts = np.insert(places, at, -1), np.insert(firsts, at, 0)
                 lengths = np.insert(lengths, at, room[padded])
-                self.is_padding = np.insert(self.is_padding, at, values=True)
+                self.is_padding = places == -1
                 rows = rows + np.concatenate([[0], np.cumsum(room > 0)])
+                self.dtype = max(
+                    self.dtype, np.min_scalar_type(block.pad_id), key=lambda dtype: dtype.itemsize
+                )
                 views[-1] = memoryview(np.full(block.capacity, block.pad_id, self.dtype))  # type: ignore[arg-type]
         self.views = [views[place] for place in places.tolist()]
         self.firsts, self.stops = firsts.tolist(), (firsts + lengths).tolist()
-        self.edges: list[int] = rows.tolist()
-        self.lengths = lengths
-        self.starts = np.cumsum(lengths) - lengths
+        return lengths, rows
+
+    def _hold(self, payloads: Sequence[Any], tokens_field: str) -> tuple[Ints, Ints]:
+        """Tokens that records carry, a piece a row; returns lengths and edges."""
+        arrays = [tokens_in(payload, tokens_field) for payload in payloads]
+        self.dtype = _widest(arrays)
+        self.views = [np.ascontiguousarray(each, self.dtype) for each in arrays]
+        self.firsts, self.stops = [0] * len(arrays), [len(each) for each in arrays]
+        return np.array(self.stops, np.int64), np.arange(len(arrays) + 1)
+
+
+def _viewed(tokens: NDArray[Any], dtype: np.dtype[Any]) -> Any:
+    """What gives slices of tokens in a type, at the least cost."""
+    return memoryview(tokens) if tokens.dtype == dtype else _Widened(tokens, dtype)  # type: ignore[arg-type]
+
+
+def _widest(arrays: Sequence[NDArray[Any]]) -> np.dtype[Any]:
+    """The type that holds the ids of all of them."""
+    return np.result_type(*{each.dtype for each in arrays}) if arrays else np.dtype(np.uint16)
 
 
 class _Widened:
@@ -66,41 +112,108 @@ class _Widened:
         return self._tokens[places].astype(self._dtype)
 
 
-def row_view(block: Block, store: TokenStore) -> RowView:
+def row_view(block: Block, store: TokenStore, tokens_field: str = "auto") -> RowView:
     """The view of a block; computed once."""
-    view: RowView | None = block.cache.get("rows")
+    view: RowView | None = block.cache.get(tokens_field)
     if view is None:
-        view = block.cache["rows"] = RowView(block, store)
+        view = block.cache[tokens_field] = RowView(block, store, tokens_field)
     return view
 
 
-def tokens_of(batch: Batch, store: TokenStore) -> NDArray[Any]:
-    """The tokens of a batch, row after row, padding included: one dimension, uint16 or uint32."""
-    view = row_view(batch.block, store)
-    first, stop = view.edges[batch.first], view.edges[batch.stop]
-    joined = b"".join(
-        [
-            tokens[low:high]
-            for tokens, low, high in zip(
-                view.views[first:stop], view.firsts[first:stop], view.stops[first:stop], strict=True
+class BatchView:
+    """The rows of a batch.
+
+    Attributes:
+        rows: how many.
+        width: tokens of each, with padding.
+        dtype: of the tokens as they are stored.
+        lengths: int64 of shape (pieces,): tokens of each piece, padding being pieces, too.
+
+    Raises:
+        ValueError: rows have different lengths.
+    """
+
+    def __init__(self, batch: Batch, store: TokenStore, tokens_field: str = "auto") -> None:
+        view = row_view(batch.block, store, tokens_field)
+        self._view, self.dtype = view, view.dtype
+        self._first, self._stop = view.edges[batch.first], view.edges[batch.stop]
+        self.rows = batch.stop - batch.first
+        self.lengths = view.lengths[self._first : self._stop]
+        self.width = self._common_width(batch) if view.width is None else view.width
+
+    def _common_width(self, batch: Batch) -> int:
+        edges = np.array(self._view.edges[batch.first : batch.stop + 1]) - self._first
+        widths = np.diff(np.append(0, np.cumsum(self.lengths))[edges])
+        if int(widths.min()) != int(widths.max()):
+            raise ValueError(
+                f"to_training: rows have different lengths, {int(widths.min()):,} to {int(widths.max()):,} "
+                "tokens; pack them (pack_flat), or look at batch.records"
             )
-        ]
+        return int(widths[0])
+
+    def tokens(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """Ids with padding, of shape (rows, width); a copy of its own."""
+        view, first, stop = self._view, self._first, self._stop
+        pieces = zip(view.views[first:stop], view.firsts[first:stop], view.stops[first:stop], strict=True)
+        joined = b"".join([tokens[low:high] for tokens, low, high in pieces])
+        stored = np.frombuffer(joined, view.dtype)
+        if not np.can_cast(view.dtype, dtype) and len(stored):
+            _refuse_wrapping(stored, dtype)
+        return stored.astype(dtype).reshape(self.rows, self.width)
+
+    def positions(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The place of each token in its piece, of shape (rows, width); it begins anew with padding."""
+        if dtype.itemsize < COUNTING_BYTES:
+            return self.positions(np.dtype(np.int64)).astype(dtype)
+        counting = _counting(self.rows * self.width, dtype)
+        if len(self.lengths) <= FEW_PIECES:
+            joined = np.concatenate([counting[:length] for length in self.lengths.tolist()])
+            return joined.reshape(self.rows, self.width)
+        starts = self._view.starts[self._first : self._stop]
+        begins = np.repeat((starts - starts[0]).astype(dtype), self.lengths)
+        np.subtract(counting, begins, out=begins)
+        return begins.reshape(self.rows, self.width)
+
+    def positions_in_rows(self, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The place of each token in its row, of shape (rows, width)."""
+        return np.tile(_counting(self.width, dtype), (self.rows, 1))
+
+    def document_ids(self) -> NDArray[np.int32]:
+        """The number of each token's piece in its row, from 0, padding counted as one; (rows, width)."""
+        lengths = self.lengths[self.lengths > 0]
+        starts = np.cumsum(lengths) - lengths
+        rows = starts // max(self.width, 1)
+        numbers = np.arange(len(lengths)) - np.searchsorted(rows, rows, side="left")
+        return np.repeat(numbers.astype(np.int32), lengths).reshape(self.rows, self.width)
+
+    def padding(self) -> NDArray[np.bool_] | None:
+        """Where padding is, of shape (rows, width); None: nowhere."""
+        is_padding = self._view.is_padding
+        if is_padding is None or not (which := is_padding[self._first : self._stop]).any():
+            return None
+        return np.repeat(which, self.lengths).reshape(self.rows, self.width)
+
+    def boundaries(self, width: int) -> NDArray[np.int32]:
+        """Where documents and padding begin in the first `width` tokens of rows laid end to end, and the end.
+
+        int32 of shape (documents + 1,); a document that begins later in its row is left out.
+        """
+        starts = self._view.starts[self._first : self._stop][self.lengths > 0]
+        if len(starts):
+            starts = starts - starts[0]
+        if width < self.width:
+            row, place = np.divmod(starts, self.width)
+            starts = (row * width + place)[place < width]
+        return np.append(starts, self.rows * width).astype(np.int32)
+
+
+def _refuse_wrapping(ids: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    limits = np.iinfo(dtype)
+    worst = next(
+        (each for each in (int(ids.max()), int(ids.min())) if not limits.min <= each <= limits.max), None
     )
-    return np.frombuffer(joined, view.dtype)
-
-
-def positions_of(batch: Batch, store: TokenStore, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The place of each token in its piece, which begins anew with each document and with padding."""
-    view = row_view(batch.block, store)
-    which = slice(view.edges[batch.first], view.edges[batch.stop])
-    starts, lengths = view.starts[which], view.lengths[which]
-    if not len(starts):
-        return np.zeros(0, dtype)
-    begin = starts[0]
-    size = int(starts[-1] + lengths[-1] - begin)
-    begins = np.repeat((starts - begin).astype(dtype), lengths)
-    np.subtract(_counting(size, dtype), begins, out=begins)
-    return begins
+    if worst is not None:
+        raise ValueError(f"dtype: {dtype} does not hold the id {worst:,}")
 
 
 def _counting(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
