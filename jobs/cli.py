@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from jobs.commands import catalog, inspect, pretokenize
+from jobs.commands import catalog, inspect, mixture, pretokenize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    for module in (pretokenize, catalog, inspect):
+    for module in (pretokenize, catalog, inspect, mixture):
         module.add_parser(commands)
     return parser
 

@@ -6,30 +6,18 @@ those that decide the output's bytes, and those that only decide how the work is
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Hashable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import yaml
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    Strict,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, PlainValidator, Strict, model_validator
 
-from prep.catalog.errors import ConfigError
 from prep.catalog.names import RESERVED_COLUMNS
+from prep.catalog.settings import Section, read_yaml, validated
 from prep.sources.locations import public_location
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
 UNITS = {
     "": 1,
@@ -94,12 +82,6 @@ Size = Annotated[int, BeforeValidator(parse_size)]
 KeptType = Literal["string", "int64", "float64", "bool"]
 
 
-class Section(BaseModel):
-    """A part of the configuration: frozen, and strict about unknown names."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
 class SourceConfig(Section):
     """What to read."""
 
@@ -109,11 +91,13 @@ class SourceConfig(Section):
     """By default each file's format is told by its suffix."""
     text_field: str = "text"
     id_field: str | None = None
-    keep_fields: Annotated[dict[str, KeptType | None], BeforeValidator(_as_mapping)] = {}
+    keep_fields: Annotated[dict[str, KeptType | None], BeforeValidator(_as_mapping)] = Field(
+        default_factory=dict
+    )
     """Further fields to keep as columns: a list of names, or a mapping of name to type."""
     text_mode: Literal["file", "line"] = "file"
     """For text files: a document is the whole file, or a line."""
-    storage_options: dict[str, Any] = {}
+    storage_options: dict[str, Any] = Field(default_factory=dict)
     """Passed to the fsspec file system of remote paths; never printed."""
 
     @model_validator(mode="after")
@@ -225,25 +209,6 @@ class JobConfig(Section):
         return shown
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML in which a key may not be given twice."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if not isinstance(key, Hashable):
-                raise yaml.constructor.ConstructorError(
-                    None, None, "a key is no plain value", key_node.start_mark
-                )
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the key {key!r} is given twice", key_node.start_mark
-                )
-            seen.add(key)
-        return super().construct_mapping(node, deep)
-
-
 def load_config(path: Path | str, overrides: Iterable[str] = ()) -> JobConfig:
     """Read a job's YAML file and apply overrides of the form `a.b=value` (the value is YAML).
 
@@ -251,78 +216,9 @@ def load_config(path: Path | str, overrides: Iterable[str] = ()) -> JobConfig:
         ConfigError: the file cannot be read, or a field is unknown or has an unusable value; the message
             names the file, the field's path, the value and what is allowed.
     """
-    try:
-        tree = yaml.load(Path(path).read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - a SafeLoader
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid YAML: {error}") from error
-    if not isinstance(tree, dict):
-        raise ConfigError(f"{path}: expected a mapping of sections (name, source, tokenizer, output)")
-    for override in overrides:
-        _apply(tree, override)
-    return validate(tree, str(path))
+    return validate(read_yaml(path, "name, source, tokenizer, output", overrides), str(path))
 
 
 def validate(tree: Mapping[str, Any], origin: str = "configuration") -> JobConfig:
     """A JobConfig from plain data; see `load_config` for the errors."""
-    try:
-        return JobConfig.model_validate(tree)
-    except ValidationError as error:
-        lines = [_describe(entry) for entry in error.errors(include_url=False)]
-        raise ConfigError("\n".join(f"{origin}: {line}" for line in lines)) from error
-
-
-def _apply(tree: dict[str, Any], override: str) -> None:
-    path, sep, text = override.partition("=")
-    keys = path.strip().split(".")
-    if not sep or not all(keys):
-        raise ConfigError(f"--set {override}: expected section.field=value")
-    node = tree
-    for key in keys[:-1]:
-        below = node.setdefault(key, {})
-        if below is None:
-            below = node[key] = {}
-        if not isinstance(below, dict):
-            raise ConfigError(f"--set {override}: {key} is a value, not a section")
-        node = below
-    try:
-        node[keys[-1]] = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set {override}: the value is not valid YAML: {error}") from error
-
-
-def _describe(entry: Mapping[str, Any]) -> str:
-    """One validation error: field path, what is allowed, the value, the nearest known name."""
-    location = [str(step) for step in entry["loc"]]
-    field = ".".join(location) or "(top level)"
-    if entry["type"] == "extra_forbidden":
-        known = _fields_at(location[:-1])
-        near = difflib.get_close_matches(location[-1], known, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        return f"{field}: unknown field: {hint}Known here: {', '.join(sorted(known))}"
-    if entry["type"] == "missing":
-        return f"{field}: this field is required"
-    message = entry["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-    limit = re.match(r"(?:String|List) (should .*?)(?: after validation, not \d+)?$", message)
-    if entry["type"] == "model_type":
-        message = f"expected a section with fields of its own: {', '.join(_fields_at(location))}"
-    elif limit:
-        message = limit[1]
-    elif entry["type"] != "value_error":
-        message = f"expected {message.replace('a valid dictionary', 'a mapping')}"
-    if isinstance(entry["input"], dict):
-        return f"{field}: {message}" + ("" if entry["type"] == "value_error" else ", found a mapping")
-    return f"{field}: {message}, found {entry['input']!r}"
-
-
-def _fields_at(location: list[str]) -> list[str]:
-    section: Any = JobConfig
-    for step in location:
-        field = section.model_fields.get(step)
-        kinds = [field.annotation, *getattr(field.annotation, "__args__", ())] if field else []
-        below = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Section)]
-        if not below:
-            return []
-        section = below[0]
-    return list(section.model_fields)
+    return validated(JobConfig, tree, origin)
