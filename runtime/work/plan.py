@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from runtime.io.token_store import TokenStore
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,6 +29,8 @@ class DatasetPlan:
         passes: times through the data.
         unread_samples: that the run never reads.
         ends_the_run: whether it decides the end.
+        token_deviation: how far its share of the tokens was from its weight at worst, at the ends of the
+            chunks that were measured; None where weights count samples, or lengths are not known yet.
     """
 
     name: str
@@ -38,6 +42,7 @@ class DatasetPlan:
     passes: float | None
     unread_samples: int
     ends_the_run: bool
+    token_deviation: float | None = None
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class MixturePlan:
         chunks: how many; None without end.
         stops: in words.
         datasets: in order.
+        measured_chunks: from the start of the run, for the deviations.
+        same_data: names of datasets that hold the same; each gives it on its own.
     """
 
     unit: str
@@ -59,6 +66,8 @@ class MixturePlan:
     chunks: int | None
     stops: str
     datasets: tuple[DatasetPlan, ...]
+    measured_chunks: int = 0
+    same_data: tuple[tuple[str, ...], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON."""
@@ -77,6 +86,8 @@ def make_plan(order: MixtureOrder) -> MixturePlan:
         _dataset_plan(dataset, shares[dataset.name], drawn, order.means, ends=index in schedule.stopped_by)
         for index, (dataset, drawn) in enumerate(zip(order.datasets, counts, strict=True))
     )
+    measured, deviations = token_deviations(order, shares)
+    rows = tuple(replace(row, token_deviation=deviations.get(row.name)) for row in rows)
     tokens = [row.drawn_tokens for row in rows if row.weight]
     known = [count for count in tokens if count is not None]
     return MixturePlan(
@@ -86,7 +97,44 @@ def make_plan(order: MixtureOrder) -> MixturePlan:
         chunks=None if total is None else -(-total // order.chunk_size),
         stops=_stops(order.names, schedule),
         datasets=rows,
+        measured_chunks=measured,
+        same_data=_same_data(order.datasets),
     )
+
+
+def _same_data(datasets: Sequence[Dataset]) -> tuple[tuple[str, ...], ...]:
+    names: dict[str, list[str]] = {}
+    for dataset in datasets:
+        if dataset.total:
+            names.setdefault(dataset.fingerprint, []).append(dataset.name)
+    return tuple(tuple(each) for each in names.values() if len(each) > 1)
+
+
+def token_deviations(order: MixtureOrder, shares: Mapping[str, float]) -> tuple[int, dict[str, float]]:
+    """How far token shares are from the weights at the ends of the first chunks, at worst, by dataset.
+
+    Lengths come from the shards' offsets; no token is read. Nothing is measured where weights count samples,
+    or a dataset holds no token shards.
+
+    Returns:
+        How many chunks were measured, `MEASURED_CHUNKS` at most, and the deviations.
+    """
+    drawn = [dataset for dataset in order.datasets if shares[dataset.name]]
+    if not order.by_tokens or any(dataset.kind != "tokens" for dataset in drawn):
+        return 0, {}
+    store = TokenStore(dict(enumerate(order.datasets)))
+    sums = {dataset.name: 0 for dataset in drawn}
+    worst = dict.fromkeys(sums, 0.0)
+    for number in range(MEASURED_CHUNKS):
+        chunk = order.chunk_at(number)
+        if chunk is None:
+            return number, worst
+        for name, samples in chunk.arrays.items():
+            sums[name] += int(store.find(samples)[1].sum())
+        total = sum(sums.values())
+        for name, count in sums.items():
+            worst[name] = max(worst[name], abs(count / total - shares[name])) if total else 0.0
+    return MEASURED_CHUNKS, worst
 
 
 def _dataset_plan(
@@ -116,6 +164,9 @@ def _stops(names: Sequence[str], schedule: Schedule) -> str:
     return f"{enders} after {schedule.total:,} samples"
 
 
+MEASURED_CHUNKS = 32
+"""Of which the lengths are looked up for a plan."""
+
 HEADINGS = ("dataset", "weight", "samples", "tokens", "drawn", "drawn tokens", "passes", "repeats", "unread")
 
 
@@ -137,7 +188,18 @@ def _lines(plan: MixturePlan) -> list[str]:
         *lines,
         f"total: {total}{tokens}{chunks}",
         f"stopped by: {plan.stops}",
+        *_deviation_lines(plan),
+        *(f"the same data: {', '.join(names)}" for names in plan.same_data),
     ]
+
+
+def _deviation_lines(plan: MixturePlan) -> list[str]:
+    if not plan.measured_chunks:
+        return []
+    rows = [row for row in plan.datasets if row.token_deviation is not None]
+    worst = ", ".join(f"{row.name} {row.token_deviation:.4f}" for row in rows)
+    chunks = "the first chunk" if plan.measured_chunks == 1 else f"the first {plan.measured_chunks:,} chunks"
+    return [f"token shares at the ends of {chunks} were off by at most: {worst}"]
 
 
 def _cells(row: DatasetPlan) -> tuple[str, ...]:

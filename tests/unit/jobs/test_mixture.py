@@ -44,11 +44,14 @@ def test_the_plan_says_what_is_drawn_and_what_ends_the_run(
     text = capsys.readouterr().out
     assert "weights count tokens" in text
     assert "stopped by: b after " in text
+    assert "token shares at the ends of the first 32 chunks were off by at most: a 0." in text
+    assert "the same data: a, b" in text
     found = plan(capsys, str(config))
     often, once = found["datasets"]
     assert once["passes"] == 1.0
     assert once["ends_the_run"]
     assert often["passes"] == pytest.approx(3, rel=0.02)
+    assert 0 < often["token_deviation"] < 0.2
     assert found["total_samples"] == often["drawn_samples"] + once["drawn_samples"]
     assert found["total_tokens"] == often["drawn_tokens"] + once["drawn_tokens"]
 
