@@ -87,18 +87,29 @@ def _apply(tree: dict[str, Any], override: str) -> None:
     keys = path.strip().split(".")
     if not sep or not all(keys):
         raise ConfigError(f"--set {override}: expected section.field=value")
-    node = tree
-    for key in keys[:-1]:
-        below = node.setdefault(key, {})
-        if below is None:
-            below = node[key] = {}
-        if not isinstance(below, dict):
-            raise ConfigError(f"--set {override}: {key} is a value, not a section")
-        node = below
     try:
-        node[keys[-1]] = yaml.safe_load(text)
+        value = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise ConfigError(f"--set {override}: the value is not valid YAML: {error}") from error
+    node: Any = tree
+    for key in keys[:-1]:
+        place = _place(node, key, override)
+        below = node.get(place) if isinstance(node, dict) else node[place]
+        if below is None:
+            below = node[place] = {}
+        if not isinstance(below, dict | list):
+            raise ConfigError(f"--set {override}: {key} is a value, not a section")
+        node = below
+    node[_place(node, keys[-1], override)] = value
+
+
+def _place(node: dict[str, Any] | list[Any], key: str, override: str) -> str | int:
+    """A key of a mapping as it is, that of a list as the number of an entry."""
+    if isinstance(node, dict):
+        return key
+    if not key.isdecimal() or int(key) >= len(node):
+        raise ConfigError(f"--set {override}: {key}: expected the number of an entry, 0 to {len(node) - 1}")
+    return int(key)
 
 
 def _describe(model: type[Section], entry: Mapping[str, Any]) -> str:

@@ -49,6 +49,7 @@ class CatalogTable:
 
     def _begin(self) -> None:
         self._folder = folder_at(self._location)
+        self.is_local = not self._folder.is_copy
         self._checked: set[str] = set()
         self._kept: dict[str, pa.ChunkedArray] = {}
 
@@ -56,6 +57,7 @@ class CatalogTable:
         self._catalog = catalog
         self.kind: str = catalog.header["kind"]
         self.format: str = catalog.header["data_format"]
+        self.tokenizer: str | None = None if catalog.is_raw else catalog.header["tokenizer"]["fingerprint"]
         self._count: int = catalog.header["totals"]["num_shards"]
 
     def __getstate__(self) -> dict[str, Any]:

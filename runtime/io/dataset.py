@@ -29,11 +29,15 @@ class ShardTable(Protocol):
 
     Attributes:
         kind: "tokens", "raw", "memory" or "counts".
+        is_local: whether opening a shard fetches nothing from elsewhere.
+        tokenizer: the fingerprint of what made the tokens; None where there are none or it is not known.
         format: how a shard is stored.
     """
 
     kind: str
     format: str
+    is_local: bool
+    tokenizer: str | None
 
     def column(self, name: str) -> Ints | None:
         """One of "ids", "counts", "raw_bytes", "num_tokens"; None where it is not known."""
@@ -131,6 +135,16 @@ class Dataset:
     def format(self) -> str:
         """How a shard is stored: "arrow", "jsonl", "parquet", "memory" or "none"."""
         return self._table.format
+
+    @property
+    def is_local(self) -> bool:
+        """Whether opening a shard fetches nothing from elsewhere."""
+        return self._table.is_local
+
+    @property
+    def tokenizer(self) -> str | None:
+        """The fingerprint of the tokenizer of token shards; None for what has none."""
+        return self._table.tokenizer
 
     def ids(self) -> Ints:
         """The shards' ids: int64 of shape (shard_count,), distinct; 0, 1, ... but for `from_dict`."""

@@ -59,6 +59,9 @@ class InMemoryShard:
 class _WithoutSources:
     """Rows that came from no file."""
 
+    is_local = True
+    tokenizer: str | None = None
+
     def shard_file(self, position: int) -> Path:
         raise InputError(f"shard {position} is not in a file")
 

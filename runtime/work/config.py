@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, Strict, model_validator
+from pydantic import Field, PlainValidator, Strict, model_validator
 
 from prep.catalog.errors import ConfigError
 from prep.catalog.settings import Section, read_yaml, validated
@@ -19,6 +20,25 @@ if TYPE_CHECKING:
 
 Flag = Annotated[bool, Strict()]
 Count = Annotated[int, Strict()]
+Number = Annotated[float, Strict()]
+Policy = Literal["stop", "repeat", "redistribute"]
+
+
+def _is_ratio(value: Any) -> bool:
+    return type(value) in {int, float} and 0 < value < math.inf
+
+
+def _block_size(value: Any) -> Any:
+    if value in (None, "auto", "global") or (type(value) is int and value > 0):
+        return value
+    raise ValueError("expected auto, global, null or a whole number from 1 on")
+
+
+def _primer(value: Any) -> Any:
+    ratios = value.values() if isinstance(value, dict) else [value]
+    if value == "measure" or all(_is_ratio(ratio) for ratio in ratios):
+        return value
+    raise ValueError("expected measure, tokens per byte, or a mapping of dataset to tokens per byte")
 
 
 class DatasetEntry(Section):
@@ -27,8 +47,9 @@ class DatasetEntry(Section):
     name: str = Field(min_length=1)
     path: str = Field(min_length=1)
     """The folder of a catalog, or an fsspec URL of one."""
-    weight: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    exhausted_policy: Literal["stop", "repeat", "redistribute"] | None = None
+    weight: Number = Field(default=1.0, ge=0, allow_inf_nan=False)
+    exhausted_policy: Policy | None = None
+    """By default that of the mixture, as for `max_repeats`."""
     max_repeats: Count | None = Field(default=None, ge=0)
     stop_after_passes: Count | None = Field(default=None, ge=0)
     reshuffle_on_repeat: Flag = True
@@ -37,11 +58,11 @@ class DatasetEntry(Section):
 class EstimationConfig(Section):
     """How tokens a sample are known of datasets that are no token shards."""
 
-    primer: float | dict[str, float] | Literal["measure"] = "measure"
-    calibration_samples: Count = 2048
-    calibration_shards_min: Count = 4
-    calibration_shards_max: Count = 16
-    fallback_tokens_per_byte: float = 0.25
+    primer: Annotated[Any, PlainValidator(_primer)] = "measure"
+    calibration_samples: Count = Field(default=2048, ge=1)
+    calibration_shards_min: Count = Field(default=4, ge=1)
+    calibration_shards_max: Count = Field(default=16, ge=1)
+    fallback_tokens_per_byte: Number = Field(default=0.25, gt=0, allow_inf_nan=False)
 
 
 class MixtureConfig(Section):
@@ -54,7 +75,10 @@ class MixtureConfig(Section):
     seed: Count = 0
     shuffle_shards: Flag = True
     shuffle_within_shard: Flag = False
-    shuffle_block_size: Count | Literal["auto", "global"] | None = None
+    shuffle_block_size: Annotated[Any, PlainValidator(_block_size)] = None
+    exhausted_policy: Policy | None = None
+    """Of every dataset that has none of its own."""
+    max_repeats: Count | None = Field(default=None, ge=0)
     stop_after_passes: Count | None = Field(default=None, ge=1)
     """Of every dataset; 1 where nothing is said about ends."""
     lane_assignment: Literal["permute", "modulo"] = "permute"
@@ -66,8 +90,11 @@ class MixtureConfig(Section):
             raise ValueError("unit: this field is required with several datasets: samples or tokens")
         return self
 
-    def source(self) -> StaticMixtureWorkSource:
+    def source(self, origin: str = "configuration") -> StaticMixtureWorkSource:
         """The work source; opens the catalogs.
+
+        Args:
+            origin: what messages call the configuration.
 
         Raises:
             ConfigError: two settings contradict each other.
@@ -91,24 +118,28 @@ class MixtureConfig(Section):
                 **self._ends(),
             )
         except ValueError as error:
-            raise ConfigError(str(error)) from error
+            raise ConfigError(f"{origin}: {error}") from error
 
     def _ends(self) -> dict[str, Any]:
         """The arguments about ends that are given."""
-        ends: dict[str, Any] = {}
+        ends: dict[str, Any] = {"stop_after_passes": UNSET}
         for argument in ("exhausted_policy", "max_repeats", "stop_after_passes"):
-            given = {
+            common = getattr(self, argument)
+            own = {
                 entry.name: value
                 for entry in self.datasets
                 if (value := getattr(entry, argument)) is not None
             }
-            if given:
-                ends[argument] = given
-        if self.stop_after_passes is not None:
-            if "stop_after_passes" in ends:
-                raise ValueError("stop_after_passes: given for all datasets and for one")
-            ends["stop_after_passes"] = self.stop_after_passes
-        return {"stop_after_passes": UNSET, **ends}
+            if own and common is not None:
+                own = {**{entry.name: common for entry in self.datasets}, **own}
+            if own or common is not None:
+                ends[argument] = own or common
+        return ends
+
+
+def load_source(path: Path | str, overrides: Iterable[str] = ()) -> StaticMixtureWorkSource:
+    """The work source that a YAML file describes; errors as of `load_mixture` and `MixtureConfig.source`."""
+    return load_mixture(path, overrides).source(str(path))
 
 
 def load_mixture(path: Path | str, overrides: Iterable[str] = ()) -> MixtureConfig:
