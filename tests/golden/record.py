@@ -42,8 +42,16 @@ def record_raw() -> None:
     shutil.rmtree(RAW / "_job")
 
 
+def record_orders() -> None:
+    from test_orders import ORDERS, found
+
+    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in found().items()]
+    ORDERS.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
 if __name__ == "__main__":
     for job in JOBS:
         record(job)
     record_raw()
+    record_orders()
     (DATA / "recorded.json").write_text(json.dumps({"pyarrow": pa.__version__}) + "\n", encoding="utf-8")
