@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 LaneAssignment: TypeAlias = Literal["permute", "modulo"]
 ASSIGNMENTS: tuple[str, ...] = ("permute", "modulo")
 DEALT_ROUNDS = 64
-"""A lane's places in so many rounds are computed together: one costs hardly less."""
+DEALT_LANES = 32
+"""The places of so many lanes in so many rounds are computed together: those of one cost hardly less."""
 
 
 class Lanes:
@@ -31,7 +32,7 @@ class Lanes:
         self.replicas = replicas
         self._permutes = assignment == "permute" and replicas > 1
         self._seed = seed
-        self._dealt: tuple[int, int, list[int]] = (-1, -1, [])
+        self._dealt: dict[int, tuple[int, NDArray[np.int64]]] = {}
 
     def chunk_of(self, lane: int, turn: int) -> int:
         """The number of a lane's chunk, by how many it had before."""
@@ -46,13 +47,18 @@ class Lanes:
 
     def _place(self, lane: int, turn: int) -> int:
         """Which chunk of a round a lane gets."""
-        first = turn - turn % DEALT_ROUNDS
-        dealt = self._dealt
-        if dealt[:2] != (lane, first):
-            keys = self._keys(first, DEALT_ROUNDS)
-            places = inverse_each(np.full(DEALT_ROUNDS, lane), np.uint64(self.replicas), keys)
-            dealt = self._dealt = lane, first, places.tolist()
-        return dealt[2][turn - first]
+        first, group = turn - turn % DEALT_ROUNDS, lane // DEALT_LANES
+        dealt = self._dealt.get(group)
+        if dealt is None or dealt[0] != first:
+            lanes = np.arange(group * DEALT_LANES, min((group + 1) * DEALT_LANES, self.replicas))
+            keys = np.repeat(self._keys(first, DEALT_ROUNDS), len(lanes))
+            places = inverse_each(np.tile(lanes, DEALT_ROUNDS), np.uint64(self.replicas), keys)
+            dealt = self._dealt[group] = first, places.reshape(DEALT_ROUNDS, len(lanes))
+        return int(dealt[1][turn - first, lane % DEALT_LANES])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the places that were computed."""
+        return {**self.__dict__, "_dealt": {}}
 
     def _keys(self, first: int, rounds: int) -> NDArray[np.uint64]:
         turns = range(first, first + rounds)

@@ -110,6 +110,7 @@ class StaticMixtureWorkSource(WorkSource):
         self._estimation = token_estimation
         self._assignment = lane_assignment
         self._lanes, self._lane, self._turn = Lanes(1, lane_assignment, self._order.seed), 0, 0
+        self._dealers: dict[int, Lanes] = {}
         self._last: WorkChunk | None = None
 
     # --- what there is
@@ -238,7 +239,9 @@ class StaticMixtureWorkSource(WorkSource):
         if self._turn or self._lanes.replicas > 1:
             raise ValueError("clone_for_lane: expected a source that is no lane and has given no chunk")
         lane = copy.copy(self)
-        lane._lanes = Lanes(canonical_replicas, self._assignment, self._order.seed)  # noqa: SLF001
+        if canonical_replicas not in self._dealers:
+            self._dealers[canonical_replicas] = Lanes(canonical_replicas, self._assignment, self._order.seed)
+        lane._lanes = self._dealers[canonical_replicas]  # noqa: SLF001
         lane._lane = lane_id  # noqa: SLF001
         return lane
 
