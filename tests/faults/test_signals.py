@@ -126,7 +126,11 @@ def test_a_signal_at_any_moment_of_the_start_stops_it(
 
 def test_a_terminal_that_is_closed_leaves_no_process(make_job: MakeJob) -> None:
     job = make_job("plain")
-    command = job.start()
+    before_test = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests themselves may run under nohup
+    try:
+        command = job.start()
+    finally:
+        signal.signal(signal.SIGHUP, before_test)
     command.until(lambda: len(job.journal()) >= 2, "two shards are committed")
     command.signal_all(signal.SIGHUP)
     assert command.wait(STOP_SECONDS) != 0
