@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -269,7 +270,7 @@ def _measure(
         if replay is not None:
             payloads = [payload for payload in map(replay, payloads) if payload is not None]
         if estimation.measure is not None:
-            tokens += sum(int(estimation.measure(payload)) for payload in payloads)
+            tokens += sum(_measured(dataset.name, estimation.measure, payload) for payload in payloads)
             samples += len(payloads)
             continue
         assert count is not None
@@ -279,6 +280,15 @@ def _measure(
         text_bytes += sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
         samples += len(texts)
     return tokens, text_bytes, samples
+
+
+def _measured(name: str, measure: Callable[[Any], int], payload: Any) -> int:
+    found = measure(payload)
+    if isinstance(found, bool) or not isinstance(found, Integral) or found < 0:
+        raise ValueError(
+            f"token_estimation: measure: dataset {name!r}: expected a number of tokens, found {found!r}"
+        )
+    return int(found)
 
 
 def _text_of(field: str) -> Callable[[Any], str | None]:

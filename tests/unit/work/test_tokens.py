@@ -160,3 +160,155 @@ def test_contradictions_are_refused() -> None:
     mixture = source([texts("data", [1])], {"data": 1})
     with pytest.raises(ValueError, match="needs a tokenizer"):
         mixture.prime()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"primer": "mesure"}, "primer: expected 'measure', tokens per byte, or a mapping .* found 'mesure'"),
+        ({"primer": True}, "primer: expected a finite number above 0, found True"),
+        ({"primer": None}, "primer: expected a finite number above 0, found None"),
+        ({"measure": 3}, "measure: expected a callable, found 3"),
+        ({"calibration_shards_min": 0}, "calibration_shards_min: expected an integer of 1 or more, found 0"),
+        ({"calibration_shards_max": 2.5}, "calibration_shards_max: expected an integer of 1 or more"),
+        ({"calibration_samples": True}, "calibration_samples: expected an integer of 1 or more, found True"),
+        ({"fallback_tokens_per_byte": float("inf")}, "fallback_tokens_per_byte: expected a finite number"),
+    ],
+)
+def test_fields_of_other_kinds_are_named(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TokenEstimation(**fields)
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    estimation = TokenEstimation()
+    assert (estimation.primer, estimation.measure, estimation.calibration_samples) == ("measure", None, 2048)
+    assert (estimation.calibration_shards_min, estimation.calibration_shards_max) == (4, 16)
+    assert estimation.fallback_tokens_per_byte == 0.25
+
+
+def test_a_pin_of_no_dataset_is_refused_with_the_name_that_is_meant() -> None:
+    raw = Dataset.from_counts("raw", [10], raw_bytes=[100])
+    with pytest.raises(
+        ValueError, match=r"primer: no dataset 'rawe' \(did you mean 'raw'\?\); datasets are raw"
+    ):
+        source([raw], {"raw": 1}, primer={"rawe": 0.2})
+
+
+def test_some_are_pinned_and_the_rest_is_measured() -> None:
+    raw = Dataset.from_counts("raw", [10], raw_bytes=[100])
+    data = texts("data", [4] * 10)
+    mixture = source(
+        [raw, data],
+        {"raw": 1, "data": 1},
+        primer={"raw": 0.2},
+        measure=lambda payload: len(payload["text"].split()),
+    )
+    assert mixture.requires_token_priming
+    mixture.prime()
+    means = {
+        name: each["tokens_per_sample"] for name, each in mixture.state_dict()["order"]["datasets"].items()
+    }
+    assert means == {"raw": "2", "data": "4"}
+
+
+def test_one_number_pins_all_raw_ones_and_no_token_shards() -> None:
+    raw = Dataset.from_counts("raw", [10], raw_bytes=[100])
+    mixture = source([raw, EXACT], {"raw": 1, "exact": 1}, primer=0.5)
+    assert not mixture.requires_token_priming
+    means = {
+        name: each["tokens_per_sample"] for name, each in mixture.state_dict()["order"]["datasets"].items()
+    }
+    assert means == {"raw": "5", "exact": "400"}
+
+
+def test_priming_again_changes_nothing() -> None:
+    calls = []
+
+    def measure(payload: Any) -> int:
+        calls.append(payload)
+        return 3
+
+    mixture = source([texts("data", [2] * 6)], {"data": 1}, measure=measure)
+    mixture.prime()
+    before, count = mixture.state_dict(), len(calls)
+    mixture.prime()
+    assert (mixture.state_dict(), len(calls)) == (before, count)
+    restored = source([texts("data", [2] * 6)], {"data": 1}, measure=measure)
+    restored.load_state_dict(before)
+    restored.prime()
+    assert len(calls) == count, "what was restored is not measured again"
+
+
+def test_a_template_that_was_not_primed_stays_so() -> None:
+    data = texts("data", [2] * 6)
+    template = source([data], {"data": 1}, measure=len).state_dict()
+    primed = source([data], {"data": 1}, measure=len)
+    primed.prime()
+    primed.load_state_dict(template)
+    assert primed.requires_token_priming
+
+
+def test_in_sample_mode_nothing_is_measured() -> None:
+    mixture = StaticMixtureWorkSource([texts("data", [1])], {"data": 1})
+    assert not mixture.requires_token_priming
+    mixture.prime()
+    chunk = mixture.next_chunk()
+    assert chunk is not None
+    assert chunk.target_mixture is None
+
+
+def test_a_replay_comes_before_the_count_and_may_leave_samples_out() -> None:
+    data = texts("data", [2] * 10 + [6] * 10)
+    mixture = source([data], {"data": 1}, measure=lambda payload: payload["words"])
+
+    def replay(payload: Any) -> Any:
+        words = len(payload["text"].split())
+        return {"words": 2 * words} if words == 6 else None
+
+    mixture.prime(pre_tokenize_replay=replay)
+    assert mixture.state_dict()["order"]["datasets"]["data"]["tokens_per_sample"] == "12"
+
+
+@pytest.mark.parametrize("wrong", [None, -1, 2.5, True, "3"])
+def test_a_measure_that_counts_nothing_is_refused(wrong: Any) -> None:
+    mixture = source([texts("data", [1])], {"data": 1}, measure=lambda _: wrong)
+    with pytest.raises(ValueError, match=r"measure: dataset 'data': expected a number of tokens, found"):
+        mixture.prime()
+    assert mixture.requires_token_priming
+
+
+def test_what_is_measured_is_the_same_for_the_same_seed() -> None:
+    data = texts("data", [length % 17 + 1 for length in range(4000)])
+    estimation = TokenEstimation(measure=lambda payload: len(payload["text"]), calibration_samples=50)
+    found = [measured_mean(data, estimation, seed, None) for seed in (1, 1, 2)]
+    assert found[0] == found[1] != found[2]
+
+
+def test_an_empty_dataset_gives_its_share_to_others_by_tokens_too() -> None:
+    empty = Dataset.from_counts("empty", [], num_tokens=[])
+    mixture = StaticMixtureWorkSource(
+        [empty, SHORT],
+        {"empty": 1, "short": 1},
+        exhausted_policy="redistribute",
+        token_estimation=TokenEstimation(),
+    )
+    assert mixture.total_samples == 600
+
+
+def test_targets_are_the_weights_that_were_asked_for() -> None:
+    mixture = source([EXACT, SHORT], {"exact": 3, "short": 0})
+    chunk = mixture.next_chunk()
+    assert chunk is not None
+    assert chunk.target_mixture == {"exact": 1.0}
+    assert chunk.mixture == {"exact": 1.0}
+
+
+@pytest.mark.parametrize("field", ["text", "content"])
+def test_the_counting_spec_names_field_and_added_tokens(tokenizer_json: Path, field: str) -> None:
+    data = Dataset.from_dict("data", [[{field: "fox", "other": "fox fox fox"}] * 4])
+    means = [
+        measured_mean(data, TokenEstimation(), 0, CountingSpec(str(tokenizer_json), field, added))
+        for added in (0, 2)
+    ]
+    assert means[1] == means[0] + 2
