@@ -15,7 +15,7 @@ import yaml
 from jobs.cli import build_parser
 from prep.config import JobConfig, Section, load_config, validate
 from prep.index import build_catalog
-from runtime.work.config import load_mixture
+from runtime.work.config import MixtureConfig, load_mixture
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,7 @@ def fields(section: type[Section], prefix: str = "") -> Iterator[str]:
             yield f"{prefix}{name}"
 
 
-@pytest.mark.parametrize("field", sorted(fields(JobConfig)))
+@pytest.mark.parametrize("field", sorted({*fields(JobConfig), *fields(MixtureConfig)}))
 def test_every_field_is_in_the_table(field: str) -> None:
     table = "\n".join(line for line in README.splitlines() if line.startswith("| `"))
     assert f"`{field}`" in table or f"`{field.rpartition('.')[2]}`" in table
