@@ -335,3 +335,16 @@ def test_equal_datasets_have_equal_hashes() -> None:
     assert first == second
     assert hash(first) == hash(second)
     assert first != "c"
+
+
+def test_a_dataset_says_what_made_its_tokens_and_whether_it_is_here(
+    catalog_folder: Path, raw_folder: Path, memory_url: str
+) -> None:
+    tokens = Dataset.from_path("a", str(catalog_folder))
+    assert tokens.tokenizer == Catalog.open(catalog_folder).header["tokenizer"]["fingerprint"]
+    assert through_pickle(tokens).tokenizer == tokens.tokenizer
+    raw, counts = Dataset.from_path("b", str(raw_folder)), Dataset.from_counts("c", [1])
+    assert [dataset.tokenizer for dataset in (raw, counts)] == [None, None]
+    assert [dataset.is_local for dataset in (tokens, raw, counts)] == [True, True, True]
+    fsspec.filesystem("memory").put(str(catalog_folder), memory_url, recursive=True)
+    assert not Dataset.from_path("d", memory_url).is_local
