@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from prep.catalog.errors import RefusedError
+from runtime.work.mixture import MixtureSpec
 from runtime.work.order import MixtureStage
 
 if TYPE_CHECKING:
@@ -60,15 +61,28 @@ def read_state(state: Any, own: Mapping[str, Any]) -> tuple[int, Mapping[str, An
     turn, order = state.get("turn"), state.get("order")
     if not isinstance(turn, int) or isinstance(turn, bool) or turn < 0:
         raise RefusedError(f"state: turn: expected an integer from 0 on, found {_shown(turn)}")
-    if not isinstance(order, Mapping) or not isinstance(order.get("datasets"), Mapping):
+    if not isinstance(order, Mapping):
         raise RefusedError(f"state: order: expected that of a static mixture, found {_shown(order)}")
+    datasets = order.get("datasets")
+    if not isinstance(datasets, Mapping) or not all(isinstance(each, Mapping) for each in datasets.values()):
+        raise RefusedError(f"state: order: datasets: damaged: {_shown(datasets)}")
+    return turn, order, _stages(order.get("stages"), datasets)
+
+
+def _stages(saved: Any, datasets: Mapping[str, Any]) -> list[MixtureStage]:
     try:
-        stages = [MixtureStage(int(each["first_chunk"]), dict(each["weights"])) for each in order["stages"]]
+        stages = [
+            MixtureStage(int(each["first_chunk"]), MixtureSpec(dict(each["weights"])).weights)
+            for each in saved
+        ]
     except (KeyError, TypeError, ValueError) as error:
-        raise RefusedError("state: order: stages: missing or damaged") from error
-    if not stages or not set(stages[-1].weights) <= set(order["datasets"]):
-        raise RefusedError("state: order: stages: missing or damaged")
-    return turn, order, stages
+        raise RefusedError(f"state: order: stages: damaged: {error}") from error
+    firsts = [stage.first_chunk for stage in stages]
+    if firsts[:1] != [0] or firsts != sorted(firsts):
+        raise RefusedError(f"state: order: stages: expected to begin at chunk 0 and go on, found {firsts}")
+    if any(name not in datasets for stage in stages for name in stage.weights):
+        raise RefusedError("state: order: stages: weights of datasets that the state does not have")
+    return stages
 
 
 def refuse_missing_lanes(states: Sequence[Any]) -> int:

@@ -126,6 +126,10 @@ def test_every_difference_is_listed(make_source: MakeSource) -> None:
         make_source(COUNTS, {"a": 3, "b": 1}, seed=1, chunk_size=1).load_state_dict(state)
 
 
+def staged(state: dict[str, Any], stage: Any) -> dict[str, Any]:
+    return {**state, "order": {**state["order"], "stages": [stage]}}
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
@@ -137,13 +141,33 @@ def test_every_difference_is_listed(make_source: MakeSource) -> None:
         (lambda state: {**state, "turn": True}, "turn: .* found True"),
         (lambda state: {name: state[name] for name in state if name != "turn"}, "turn: .* found None"),
         (lambda state: {name: state[name] for name in state if name != "order"}, "order: expected"),
-        (lambda state: {**state, "order": {}}, "order: expected"),
-        (lambda state: {**state, "order": {**state["order"], "stages": []}}, "stages: missing or damaged"),
+        (lambda state: {**state, "order": {}}, "order: datasets: damaged"),
         (
-            lambda state: {**state, "order": {**state["order"], "stages": [[0, 1]]}},
-            "stages: missing or damaged",
+            lambda state: {**state, "order": {**state["order"], "stages": []}},
+            "stages: expected to begin at chunk 0",
         ),
-        (lambda state: {**state, "order": {**state["order"], "datasets": {}}}, "stages: missing or damaged"),
+        (lambda state: staged(state, [0, 1]), "stages: damaged"),
+        (lambda state: staged(state, {"first_chunk": 0}), "stages: damaged"),
+        (
+            lambda state: staged(state, {"first_chunk": 0, "weights": {"a": "x"}}),
+            "'a': expected a finite number",
+        ),
+        (
+            lambda state: staged(state, {"first_chunk": 4, "weights": {"a": 1}}),
+            r"chunk 0 and go on, found \[4\]",
+        ),
+        (
+            lambda state: staged(state, {"first_chunk": 0, "weights": {"z": 1}}),
+            "that the state does not have",
+        ),
+        (
+            lambda state: {**state, "order": {**state["order"], "datasets": {}}},
+            "that the state does not have",
+        ),
+        (
+            lambda state: {**state, "order": {**state["order"], "datasets": {"a": 1}}},
+            "order: datasets: damaged",
+        ),
         (lambda state: {**state, "order": {**state["order"], "seed": False}}, "seed: saved False, now 0"),
         (lambda state: {**state, "order": {**state["order"], "more": 1}}, "more: saved 1, now nothing"),
     ],
