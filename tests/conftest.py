@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import fsspec.asyn
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 from prep.config import JobConfig, validate
 from prep.job import run_job
@@ -21,6 +22,13 @@ from prep.tokenizers.train import train_bpe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+
+# A busy machine makes nothing wrong. `HYPOTHESIS_PROFILE=explore` looks at other examples in every run.
+settings.register_profile(
+    "suite", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+)
+settings.register_profile("explore", settings.get_profile("suite"), derandomize=False, max_examples=1000)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 TEST_DATA = "TOKENLOOM_TEST_DATA"
 EOS = "<|endoftext|>"
