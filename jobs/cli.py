@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import TYPE_CHECKING
 
-from jobs.commands import catalog, inspect, mixture, pretokenize
+from jobs.commands import catalog, inspect, mixture, pretokenize, stream
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="command")
-    for module in (pretokenize, catalog, inspect, mixture):
+    for module in (pretokenize, catalog, inspect, mixture, stream):
         module.add_parser(commands)
     return parser
 
@@ -58,9 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(number, _interrupt)
     # numpy would start threads for linear algebra that nobody here uses; it looks when it is imported.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # text is of every script, terminals are not
+    for output in (sys.stdout, sys.stderr):
+        if isinstance(output, io.TextIOWrapper):
+            output.reconfigure(errors="backslashreplace")  # text is of every script, terminals are not
     options = argparse.Namespace()
     try:
         build_parser().parse_args(arguments, options)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Self
 if TYPE_CHECKING:
     from prep.job import Progress
     from prep.scanning import BuildProgress
+    from runtime.observability.stream import StreamTotals
 
 log = logging.getLogger(__name__)
 
 LOG_SECONDS = 10.0
+DRAW_SECONDS = 0.2
 THOUSAND = 1000
 
 
@@ -100,3 +102,28 @@ class BuildDisplay(Display):
         """Take note of a new state."""
         counts = f"{progress.files}/{progress.total_files} files, {short(progress.rows)} rows"
         self.advance(progress.bytes, progress.total_bytes, counts)
+
+
+class StreamDisplay(Display):
+    """Shows how batches come."""
+
+    def show(self, totals: StreamTotals, steps: int | None) -> None:
+        """Take note of a new state."""
+        now = time.monotonic()
+        on_terminal = sys.stderr.isatty()
+        if self._quiet or now - self._logged < (DRAW_SECONDS if on_terminal else LOG_SECONDS):
+            return
+        self._logged = now
+        seconds = max(totals.seconds, 1e-9)
+        line = (
+            f"{totals.batches:,}{f' of {steps:,}' if steps is not None else ''} batches, "
+            f"{short(totals.tokens / seconds)} tokens/s, {totals.waiting_seconds / seconds:.0%} waiting"
+        )
+        if not on_terminal:
+            log.info("%s", line)
+            return
+        if self._bar is None:
+            from tqdm import tqdm
+
+            self._bar = tqdm(bar_format="{desc}", leave=False, file=sys.stderr)
+        self._bar.set_description_str(line)

@@ -27,6 +27,7 @@ from runtime.training.batches import SampleBatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from runtime.blocks import Item
     from runtime.ops.base import BaseOp
@@ -45,6 +46,18 @@ class Pipeline:
         self._ops: list[BaseOp] = []
         self._options = RuntimeOptions()
         self._run: Run | None = None
+
+    @classmethod
+    def from_config(cls, path: Path | str) -> Pipeline:
+        """The pipeline that a YAML file describes; see `runtime.config`.
+
+        Raises:
+            ConfigError: the file cannot be read, or a field is unknown or has an unusable value.
+            IntegrityError: a catalog is missing or damaged.
+        """
+        from runtime.config import load_pipeline  # noqa: PLC0415 - it needs this class
+
+        return load_pipeline(path).pipeline(str(path))
 
     def shuffle(self, buffer_size: int = 8192, **arguments: Any) -> Self:
         """Shuffle the records of each lane; see `ShuffleOp`."""
@@ -90,6 +103,11 @@ class Pipeline:
             self._run = Run(self._source, self._ops, self._options)
             self._finalizer = weakref.finalize(self, self._run.close)
         yield from self._run
+
+    @property
+    def components(self) -> dict[int, str]:
+        """The names of the mixture's components, by the id that samples carry."""
+        return {number: name for name, number in self._source.component_ids().items()}
 
     def explain(self) -> Plan:
         """What will run, and why; printed, it is a text of some lines."""

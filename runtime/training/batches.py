@@ -73,6 +73,16 @@ class SampleBatch:
         """The lineage of each row."""
         return [record.meta.lineage for record in self.records]
 
+    def by_component(self) -> dict[int, tuple[int, int]]:
+        """For every component of the mixture the documents that end in these rows, and the tokens."""
+        block, first, stop = self._batch.block, self._batch.first, self._batch.stop
+        places = slice(first, stop) if block.rows is None else slice(block.rows[first], block.rows[stop])
+        component = block.pieces.component[places]
+        tokens = np.bincount(component, block.pieces.length[places])
+        documents = np.bincount(component[block.pieces.closes[places]], minlength=len(tokens))
+        counts = zip(documents.tolist(), tokens.tolist(), strict=True)
+        return {number: (ended, int(size)) for number, (ended, size) in enumerate(counts) if ended or size}
+
     def provenance(self) -> list[list[Origin]]:
         """For every row its pieces in order: the document that each is of, and which of its tokens.
 

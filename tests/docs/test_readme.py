@@ -15,6 +15,7 @@ import yaml
 from jobs.cli import build_parser
 from prep.config import JobConfig, Section, load_config, validate
 from prep.index import build_catalog
+from runtime.config import load_pipeline
 from runtime.work.config import MixtureConfig, load_mixture
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def test_the_configuration_that_is_shown_is_valid() -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.name)
 def test_every_configuration_that_is_shipped_loads(path: Path) -> None:
-    load_mixture(path) if path.stem == "mixture" else load_config(path)
+    {"mixture": load_mixture, "stream": load_pipeline}.get(path.stem, load_config)(path)
 
 
 def fields(section: type[Section], prefix: str = "") -> Iterator[str]:
