@@ -186,7 +186,8 @@ class Run:
         if self._prefetcher is not None:
             return self._prefetcher.next_batch(lane)
         while (batch := lane.take()) is None and not lane.ended:
-            lane.ready.extend(lane.advance())
+            items, lane.ended = lane.advance()
+            lane.ready.extend(items)
         return batch
 
     def ledger(self) -> Ledger:
@@ -226,14 +227,12 @@ class LaneRun:
         self.ready: deque[Item] = deque()
         self.ended = False
 
-    def advance(self) -> list[Item]:
-        """Feed one item to the operators; what comes out."""
+    def advance(self) -> tuple[list[Item], bool]:
+        """Feed one item to the operators; what comes out, and whether that was the last."""
         item = self._feeder.next()
         if item is not None:
-            return list(self._runner.feed(item))
-        items = list(self._runner.finish(self._lane))
-        self.ended = True
-        return items
+            return list(self._runner.feed(item)), False
+        return list(self._runner.finish(self._lane)), True
 
     def take(self) -> Batch | None:
         """The next batch that is ready; it counts as delivered. None: there is none."""

@@ -24,8 +24,8 @@ class Lane(Protocol):
     ready: deque[Item]
     ended: bool
 
-    def advance(self) -> list[Item]:
-        """Feed one item to the operators; what comes out."""
+    def advance(self) -> tuple[list[Item], bool]:
+        """Feed one item to the operators; what comes out, and whether that was the last."""
 
     def take(self) -> Batch | None:
         """The next batch that is ready; None: there is none yet, or no more."""
@@ -83,9 +83,10 @@ class Prefetcher:
         try:
             while (lane := self._next_lane()) is not None:
                 with self._advancing:
-                    items = lane.advance()
-                    with self._changed:
+                    items, ended = lane.advance()
+                    with self._changed:  # the end must not be seen before what came last
                         lane.ready.extend(items)
+                        lane.ended = ended
                         self._changed.notify_all()
         except BaseException as error:  # noqa: BLE001 - handed to the training loop
             with self._changed:
