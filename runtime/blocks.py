@@ -3,7 +3,7 @@
 A block has rows, which are what users call records, and pieces, which say of which samples a row is made: one
 piece a row before packing, several after. A piece's tokens are a reference, a place in a shard and a length;
 they are copied only when a batch is made. Records (`runtime.types`) are made of a block and become a block
-again without a loss.
+again without a loss (`runtime.records`; tests/property/test_records.py).
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import numpy as np
 from runtime.types import ContributorRef, SampleCursor, SampleMeta, SampleRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from runtime.types import SampleId
 
 Ints: TypeAlias = "NDArray[np.int64]"
+Objects: TypeAlias = "NDArray[np.object_]"
 
 REF_SHIFT = 40
 """A reference to tokens is `place << 40 | first token`: which mapped column, and where in it."""
@@ -43,6 +44,9 @@ class Pieces:
         start: int64 of shape (pieces,): the first token, counted in the sample.
         length: int64 of shape (pieces,): tokens; 0 before they are known.
         ref: int64 of shape (pieces,): where the tokens are, see `REF_SHIFT`; NO_TOKENS: nowhere.
+        lineage: objects of shape (pieces,): paths of child numbers, as tuples; None: all are empty.
+        held: objects of shape (pieces,): what keeps the tokens in memory, where they are in no shard; None:
+            nowhere.
     """
 
     chunk: Ints
@@ -53,23 +57,53 @@ class Pieces:
     start: Ints
     length: Ints
     ref: Ints
+    lineage: Objects | None = None
+    held: Objects | None = None
 
     def __len__(self) -> int:
         return len(self.chunk)
 
     def take(self, places: Any) -> Pieces:
         """Some pieces, by a slice or by indices."""
-        return Pieces(*[getattr(self, name)[places] for name in COLUMNS])
+        lineage, held = self.lineage, self.held
+        columns: list[Any] = [getattr(self, name)[places] for name in COLUMNS]
+        if lineage is None and held is None:
+            return Pieces(*columns)
+        columns.append(lineage if lineage is None else lineage[places])
+        columns.append(held if held is None else held[places])
+        return Pieces(*columns)
+
+    def cut(self, source: Ints, shift: Ints, length: Ints, last: NDArray[np.bool_]) -> Pieces:
+        """Parts of pieces.
+
+        Args:
+            source: int64 of shape (parts,): the piece that each is of.
+            shift: int64 of shape (parts,): its first token, counted in the piece.
+            length: int64 of shape (parts,): its tokens.
+            last: bool of shape (parts,): whether it ends where the piece does; others close nothing.
+        """
+        taken = self.take(source)
+        return replace(
+            taken,
+            closes=taken.closes & last,
+            start=taken.start + shift,
+            length=length,
+            ref=taken.ref + shift,
+        )
 
     @classmethod
     def join(cls, parts: Sequence[Pieces]) -> Pieces:
         """Pieces of several, one after the other."""
         if len(parts) == 1:
             return parts[0]
-        return cls(*[np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS])
+        columns: list[Any] = [np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS]
+        columns.append(_joined_objects(parts, "lineage", ()))
+        columns.append(_joined_objects(parts, "held", None))
+        return cls(*columns)
 
-    def cursor(self, place: int, lineage: tuple[int, ...]) -> SampleCursor:
+    def cursor(self, place: int) -> SampleCursor:
         """The identity of the record that a piece is of."""
+        lineage = () if self.lineage is None else self.lineage[place]
         return SampleCursor(int(self.chunk[place]), int(self.offset[place]), self.sample_id(place), lineage)
 
     def sample_id(self, place: int) -> SampleId:
@@ -78,7 +112,24 @@ class Pieces:
         return dataset, shard, sample
 
 
-COLUMNS = tuple(column.name for column in fields(Pieces))
+COLUMNS = tuple(column.name for column in fields(Pieces))[:-2]
+
+
+def objects(values: Iterable[Any], count: int) -> Objects:
+    """A column of objects, also of such that are sequences themselves."""
+    return np.fromiter(values, np.object_, count)
+
+
+def _joined_objects(parts: Sequence[Pieces], name: str, missing: Any) -> Objects | None:
+    columns = [getattr(part, name) for part in parts]
+    if all(column is None for column in columns):
+        return None
+    return np.concatenate(
+        [
+            objects((missing for _ in range(len(part))), len(part)) if column is None else column
+            for part, column in zip(parts, columns, strict=True)
+        ]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +140,6 @@ class Block:
         lane: of all of them.
         pieces: what they are made of.
         rows: int64 of shape (rows + 1,): row r has pieces rows[r]:rows[r + 1]. None: a piece a row.
-        lineages: each piece's path of child numbers; None: all are empty.
         payloads: each row's payload; None: the tokens that the pieces refer to.
         metas: each row's metadata, where it says more than the pieces do; None: nowhere.
         capacity: tokens of a row with its padding; None: rows are as long as their pieces.
@@ -100,7 +150,6 @@ class Block:
     lane: int
     pieces: Pieces
     rows: Ints | None = None
-    lineages: tuple[tuple[int, ...], ...] | None = None
     payloads: tuple[Any, ...] | None = None
     metas: tuple[SampleMeta, ...] | None = None
     capacity: int | None = None
@@ -109,6 +158,11 @@ class Block:
 
     def __len__(self) -> int:
         return len(self.pieces) if self.rows is None else len(self.rows) - 1
+
+    @property
+    def lineages(self) -> Objects | None:
+        """Each piece's path of child numbers; None: all are empty."""
+        return self.pieces.lineage
 
     @property
     def lengths(self) -> Ints:
@@ -130,7 +184,6 @@ class Block:
             self,
             pieces=self.pieces.take(slice(low, high)),
             rows=rows,
-            lineages=None if self.lineages is None else self.lineages[low:high],
             payloads=None if self.payloads is None else self.payloads[first:stop],
             metas=None if self.metas is None else self.metas[first:stop],
         )
@@ -147,7 +200,6 @@ class Block:
             self,
             pieces=self.pieces.take(pieces),
             rows=rows,
-            lineages=_taken(self.lineages, pieces),
             payloads=_taken(self.payloads, places),
             metas=_taken(self.metas, places),
         )
@@ -167,7 +219,6 @@ class Block:
             blocks[0].lane,
             Pieces.join([block.pieces for block in blocks]),
             rows,
-            _joined(blocks, "lineages", lambda block: ((),) * len(block.pieces)),
             _joined(blocks, "payloads", lambda block: (None,) * len(block)),
             _joined(blocks, "metas", lambda block: tuple(record.meta for record in block)),
             blocks[0].capacity,
@@ -189,10 +240,7 @@ class Block:
             return self.metas[row]
         first, stop = (row, row + 1) if self.rows is None else (int(self.rows[row]), int(self.rows[row + 1]))
         pieces, lane = self.pieces, self.lane
-        cursors = [
-            pieces.cursor(place, self.lineages[place] if self.lineages else ())
-            for place in range(first, stop)
-        ]
+        cursors = [pieces.cursor(place) for place in range(first, stop)]
         own = tuple(
             ContributorRef(cursor, bool(closes))
             for cursor, closes in zip(cursors, pieces.closes[first:stop].tolist(), strict=True)
@@ -287,72 +335,6 @@ def pointers(lane: int, chunk: int, component: NDArray[np.int32], sample: Ints, 
             zeros,
             np.full(size, NO_TOKENS, np.int64),
         ),
-    )
-
-
-def from_records(records: Sequence[SampleRecord]) -> list[Item]:
-    """Records as items, in order: blocks of one lane, and closings where there are tombstones."""
-    items: list[Item] = []
-    group: list[SampleRecord] = []
-    for record in records:
-        if group and (record.meta.lane_id, record.meta.tombstone) != (
-            group[0].meta.lane_id,
-            group[0].meta.tombstone,
-        ):
-            items.append(_from_group(group))
-            group = []
-        group.append(record)
-    if group:
-        items.append(_from_group(group))
-    return items
-
-
-def _from_group(records: Sequence[SampleRecord]) -> Item:
-    lane = records[0].meta.lane_id
-    metas = tuple(record.meta for record in records)
-    refs = [meta.contributors for meta in metas]
-    flat = [ref for group in refs for ref in group]
-    chunk = np.array([ref.cursor.chunk_id for ref in flat], np.int64)
-    offset = np.array([ref.cursor.chunk_offset for ref in flat], np.int64)
-    closes = np.array([ref.is_last_child for ref in flat], np.bool_)
-    if metas[0].tombstone:
-        return Closings(lane, chunk[closes], offset[closes])
-    counts = [len(group) for group in refs]
-    component = [min(meta.component_sample_counts, default=0) for meta in metas]
-    zeros = np.zeros(len(flat), np.int64)
-    pieces = Pieces(
-        chunk,
-        offset,
-        np.array([ref.cursor.sample_id for ref in flat], np.int64).reshape(-1, 3),
-        np.repeat(np.array(component, np.int32), counts),
-        closes,
-        zeros,
-        zeros,
-        np.full(len(flat), NO_TOKENS, np.int64),
-    )
-    lineages = tuple(ref.cursor.lineage for ref in flat)
-    return Block(
-        lane,
-        pieces,
-        None
-        if all(count == 1 for count in counts)
-        else np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-        lineages if any(lineages) else None,
-        tuple(record.payload for record in records),
-        None if all(map(_is_plain, metas)) else metas,
-    )
-
-
-def _is_plain(meta: SampleMeta) -> bool:
-    """Whether a record's pieces say all that its metadata does."""
-    return (
-        len(meta.contributors) == 1
-        and meta.contributors[0].cursor == meta.cursor
-        and meta.component_sample_counts == {min(meta.component_sample_counts, default=0): 1}
-        and meta.component_token_counts is None
-        and not meta.tags
-        and not meta.padding_length
-        and not meta.is_sentinel
     )
 
 

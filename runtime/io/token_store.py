@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +36,7 @@ MAX_DECODED_BYTES = 1 << 30
 """Memory of compressed shards that are decoded at a time."""
 
 PAYLOAD_PLACES = 1 << 22
-"""References from this place on are of payloads that `TokenStore.hold` keeps."""
+"""References from this place on are of tokens that operators made; see `TokenStore.refer`."""
 
 
 class TokenColumn:
@@ -89,6 +90,7 @@ class TokenColumn:
 
     def _decode(self, lists: Sequence[pa.Array]) -> None:
         self.tokens = np.concatenate([each.flatten().to_numpy() for each in lists]).astype(self._dtype)
+        self.tokens.flags.writeable = False
         counts = [each.value_lengths().to_numpy() for each in lists]
         self._offsets = np.concatenate([[0], np.cumsum(np.concatenate(counts))]).astype(np.int64)
         self._offset_starts, self._value_starts = self._rows[:-1].copy(), np.zeros(len(lists), np.int64)
@@ -100,6 +102,24 @@ class TokenColumn:
         entries = self._offset_starts[batches] + (rows - self._rows[batches])
         starts = self._offsets[entries].astype(np.int64)
         return self._value_starts[batches] + starts, self._offsets[entries + 1] - starts
+
+
+class HeldTokens:
+    """Tokens that lie in no shard; they can be referred to as long as this object exists.
+
+    Attributes:
+        tokens: uint16 or uint32 of shape (tokens,); it cannot be written to.
+        view: the same as a memoryview.
+        place: of a reference.
+    """
+
+    __slots__ = ("__weakref__", "place", "tokens", "view")
+
+    def __init__(self, tokens: NDArray[Any], place: int) -> None:
+        self.tokens = tokens.copy()
+        self.tokens.flags.writeable = False
+        self.view = memoryview(self.tokens)  # type: ignore[arg-type] # an array is a buffer
+        self.place = place
 
 
 class TokenStore:
@@ -115,7 +135,6 @@ class TokenStore:
     def __init__(self, datasets: Mapping[int, Dataset]) -> None:
         self.datasets = datasets
         self._first_place: dict[int, int] = {}
-        self._place_of: dict[int, tuple[int, int]] = {}
         places = 0
         for number, dataset in datasets.items():
             if dataset.kind == "tokens":
@@ -126,6 +145,10 @@ class TokenStore:
         self._starts = list(self._first_place.items())
         self._open: OrderedDict[int, TokenColumn] = OrderedDict()
         self._decoded_bytes = 0
+        self._place_of: dict[int, int] = {}  # by the identity of an open shard's array
+        self._held: WeakValueDictionary[int, HeldTokens] = WeakValueDictionary()  # by place
+        self._held_of: WeakValueDictionary[int, HeldTokens] = WeakValueDictionary()  # by identity
+        self._next_held = 0
         self._lock = threading.Lock()  # operators may run in another thread than the loop
 
     def holds(self, dataset: int) -> bool:
@@ -152,26 +175,59 @@ class TokenStore:
         for first, stop in pairwise(edges):
             which = slice(first, stop) if order is None else order[first:stop]
             place = int(places[first] if order is None else places[order[first]])
-            starts, counts = self.column(place).find(sample[which, 2])
+            with self._lock:
+                column = self._column(place)
+            starts, counts = column.find(sample[which, 2])
             refs[which] = starts + (place << REF_SHIFT)
             lengths[which] = counts
         return refs, lengths
 
-    def column(self, place: int) -> TokenColumn:
-        """The tokens of the shard at a place."""
+    def column(self, place: int) -> TokenColumn | HeldTokens:
+        """The tokens at a place: those of a shard, or such that are held."""
+        if place >= PAYLOAD_PLACES:
+            return self._held[place]
         with self._lock:
             return self._column(place)
+
+    def refer(self, ids: NDArray[Any]) -> tuple[int, HeldTokens | None]:
+        """A reference to ids, and what has to be kept for it to stay valid.
+
+        Ids that are a view of an open shard's tokens are referred to where they lie, and nothing has to be
+        kept. Others are copied, once: what refers to the copy already gives the same again.
+
+        Args:
+            ids: uint16 or uint32 of one dimension.
+        """
+        owner = ids if ids.base is None else ids.base
+        with self._lock:
+            place = self._place_of.get(id(owner))
+            held = self._held_of.get(id(owner))
+            tokens = held.tokens if held is not None else None if place is None else self._open[place].tokens
+            if tokens is not None and ids.dtype == tokens.dtype and ids.strides == tokens.strides:
+                first = (_data(ids) - _data(tokens)) // tokens.itemsize
+                return ((held.place if held is not None else place or 0) << REF_SHIFT) + first, held
+            return self._hold(ids)
+
+    def _hold(self, ids: NDArray[Any]) -> tuple[int, HeldTokens]:
+        while PAYLOAD_PLACES + self._next_held in self._held:
+            self._next_held = (self._next_held + 1) % PAYLOAD_PLACES
+        held = HeldTokens(ids, PAYLOAD_PLACES + self._next_held)
+        self._next_held = (self._next_held + 1) % PAYLOAD_PLACES
+        self._held[held.place] = self._held_of[id(held.tokens)] = held
+        return held.place << REF_SHIFT, held
 
     def _column(self, place: int) -> TokenColumn:
         column = self._open.get(place)
         if column is None:
             column = self._open[place] = self._load(place)
+            self._place_of[id(column.tokens)] = place
             self._decoded_bytes += column.private_bytes
             while len(self._open) > MAX_MAPPED or (
                 self._decoded_bytes > MAX_DECODED_BYTES and len(self._open) > 1
             ):
                 _, oldest = self._open.popitem(last=False)
                 self._decoded_bytes -= oldest.private_bytes
+                del self._place_of[id(oldest.tokens)]
         else:
             self._open.move_to_end(place)
         return column
@@ -184,7 +240,14 @@ class TokenStore:
 
     def close(self) -> None:
         """Let go of all shards; arrays that were handed out stay valid."""
-        self._open.clear()
+        with self._lock:
+            self._open.clear()
+            self._place_of.clear()
+
+
+def _data(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _address(buffer: pa.Buffer | None, missing: int) -> int:

@@ -68,17 +68,7 @@ def cut(pieces: Pieces, places: Ints) -> tuple[Pieces, Ints]:
     stops = np.append(starts[1:], ends[-1])
     shift = starts - begins[source]
     last = np.append(source[1:] != source[:-1], True)
-    found = Pieces(
-        pieces.chunk[source],
-        pieces.offset[source],
-        pieces.sample[source],
-        pieces.component[source],
-        pieces.closes[source] & last,
-        pieces.start[source] + shift,
-        stops - starts,
-        pieces.ref[source] + shift,
-    )
-    return found, np.searchsorted(starts, places, side="left")
+    return pieces.cut(source, shift, stops - starts, last), np.searchsorted(starts, places, side="left")
 
 
 class WrapPacker:
@@ -225,15 +215,4 @@ def _room(each: _Bin) -> int:
 def _fragments(pieces: Pieces, fragments: Sequence[Fragment]) -> Pieces:
     """Parts of pieces; only the last part of a piece closes."""
     places, starts, lengths = np.array(fragments, np.int64).reshape(-1, 3).T
-    taken = pieces.take(places)
-    closes = taken.closes & (starts + lengths == taken.length)
-    return Pieces(
-        taken.chunk,
-        taken.offset,
-        taken.sample,
-        taken.component,
-        closes,
-        taken.start + starts,
-        lengths,
-        taken.ref + starts,
-    )
+    return pieces.cut(places, starts, lengths, starts + lengths == pieces.length[places])

@@ -269,7 +269,7 @@ class EnsureMixtureOp(BaseOp):
         by = self._weight_by
         if callable(by):
             return [float(by(record)) for record in block]
-        known = block.payloads is None and bool((block.pieces.ref != NO_TOKENS).all())
+        known = bool((block.pieces.ref != NO_TOKENS).all())
         if by == "tokens" or (by == "auto" and known):
             return [float(length) for length in block.lengths.tolist()]
         if by in ("samples", "auto"):

@@ -28,8 +28,8 @@ class PackAccumulator(LaneAccumulator[Packer]):
         return self._op.new_packer()
 
     def push(self, lane: Packer, block: Block) -> list[Block]:
-        if block.payloads is not None or bool((block.pieces.ref == NO_TOKENS).any()):
-            raise TypeError("pack_flat: expected records of token shards, found another payload")
+        if bool((block.pieces.ref == NO_TOKENS).any()):
+            raise TypeError("pack_flat: expected records with token ids in the field tokens or input_ids")
         return self._blocks(block.lane, lane.push(block.pieces))
 
     def drain(self, lane: Packer, lane_id: int) -> list[Block]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from runtime.blocks import Batch, Block, Closings, Sentinel, from_records
+from runtime.blocks import Batch, Block, Closings, Sentinel
 from runtime.engine.planner import waits
 from runtime.ops.accumulators import LaneAccumulator, block_size
+from runtime.records import items_of, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,6 +32,7 @@ class Stage:
 
     def __init__(self, op: BaseOp, ctx: OpContext) -> None:
         self.op = op
+        self._store = ctx.get("tokens")
         self.accumulator: Accumulator = op.accumulator(deterministic=True, ctx=ctx)
         self._stalls = waits(op)
         self._waiting: dict[int, deque[Sentinel]] = {}
@@ -39,7 +41,7 @@ class Stage:
     def feed(self, item: Item) -> Iterator[Item]:
         """What comes out when an item goes in."""
         if isinstance(item, Block):
-            elems: Any = item if self.op.takes_blocks else list(item)
+            elems: Any = item if self.op.takes_blocks else records_of(item, self._store)
             for group in self.accumulator.push_many(elems):
                 yield from self._process(group)
             if item.lane in self._waiting:
@@ -76,7 +78,7 @@ class Stage:
 
     def _process(self, group: Sequence[Any]) -> Iterator[Item]:
         found: Any = self.op.process_many(group)
-        items = [found] if isinstance(found, Block | Batch | Closings) else from_records(list(found))
+        items = [found] if isinstance(found, Block | Batch | Closings) else items_of(list(found), self._store)
         for item in items:
             if isinstance(item, Block):
                 documents, tokens = block_size(item)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runtime.records import records_of
 from runtime.training.materialize import BatchView
 from runtime.training.payloads import nearest, stacked, tokens_in
 from runtime.training.targets import Targets
@@ -51,7 +52,7 @@ class SampleBatch:
     @cached_property
     def records(self) -> Sequence[SampleRecord]:
         """The rows as records."""
-        return list(self._batch.block.slice(self._batch.first, self._batch.stop))
+        return records_of(self._batch.block.slice(self._batch.first, self._batch.stop), self._store)
 
     @property
     def ids(self) -> list[SampleId]:
@@ -93,7 +94,7 @@ class SampleBatch:
 
         block = self._batch.block.slice(self._batch.first, self._batch.stop)
         lengths = block.pieces.length.tolist()
-        if block.payloads is not None and block.rows is None:
+        if block.payloads is not None and block.rows is None and not any(lengths):
             lengths = [_number_of_tokens(payload) for payload in block.payloads]
         return origins(block, lengths, self._store.datasets)
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from runtime.blocks import REF_SHIFT
+from runtime.blocks import NO_TOKENS, REF_SHIFT
+from runtime.records import token_field
 from runtime.training.payloads import tokens_in
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class RowView:
 
     def __init__(self, block: Block, store: TokenStore, tokens_field: str = "auto") -> None:
         self.is_padding: NDArray[np.bool_] | None = None
-        if block.payloads is None:
+        if block.payloads is None or _refers(block, tokens_field):
             lengths, rows = self._refer(block, store, tokens_field)
         else:
             lengths, rows = self._hold(block.payloads, tokens_field)
@@ -55,7 +56,7 @@ class RowView:
 
     def _refer(self, block: Block, store: TokenStore, tokens_field: str) -> tuple[Ints, Ints]:
         """Tokens of shards; returns lengths and edges."""
-        if tokens_field not in ("auto", "tokens"):
+        if block.payloads is None and tokens_field not in ("auto", "tokens"):
             raise ValueError(f"tokens_field: token shards have the field tokens, found {tokens_field!r}")
         pieces = block.pieces
         rows = np.arange(len(block) + 1) if block.rows is None else block.rows
@@ -90,6 +91,13 @@ class RowView:
         self.views = [np.ascontiguousarray(each, self.dtype) for each in arrays]
         self.firsts, self.stops = [0] * len(arrays), [len(each) for each in arrays]
         return np.array(self.stops, np.int64), np.arange(len(arrays) + 1)
+
+
+def _refers(block: Block, tokens_field: str) -> bool:
+    """Whether the ids that are asked for are those that the pieces refer to."""
+    if not len(block) or bool((block.pieces.ref == NO_TOKENS).any()):
+        return False
+    return tokens_field == "auto" or all(token_field(each) == tokens_field for each in block.payloads or ())
 
 
 def _viewed(tokens: NDArray[Any], dtype: np.dtype[Any]) -> Any:
