@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,84 +39,104 @@ class InflightChunk:
     target: Mapping[int, float] | None = None
 
 
-@dataclass
 class LaneTracker:
     """What of a lane's chunks is delivered, and which chunks may be forgotten.
 
-    Attributes:
+    Batches that follow each other in a block are accounted for together, when something else is delivered or
+    somebody looks: a batch alone would cost as much as the copy of a row.
+
+    Args:
         monotone: records leave in the order in which they came: a chunk is done with as soon as something of
             a later one is delivered. Otherwise whole epochs are: once all their base offsets are closed.
-        inflight: chunks by number.
-        boundaries: first chunks of the epochs behind the oldest one.
-        delivered_rows, delivered_batches, delivered_documents, delivered_tokens: received by the training
-            loop.
+
+    Attributes:
+        monotone: as given.
+        delivered_rows, delivered_batches: received by the training loop.
     """
 
-    monotone: bool
-    inflight: dict[int, InflightChunk] = field(default_factory=dict)
-    boundaries: list[int] = field(default_factory=list)
-    delivered_rows: int = 0
-    delivered_batches: int = 0
-    delivered_documents: int = 0
-    delivered_tokens: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
-    """Chunks begin where operators run, and end where batches are received."""
+    def __init__(self, monotone: bool) -> None:
+        self.monotone = monotone
+        self.delivered_rows = self.delivered_batches = 0
+        self._inflight: dict[int, InflightChunk] = {}
+        self._boundaries: list[int] = []  # first chunks of the epochs behind the oldest one
+        self._documents = self._tokens = 0
+        self._due: Block | None = None
+        self._due_first = self._due_stop = 0  # rows of it that are not accounted for yet
+        self._lock = threading.Lock()  # chunks begin where operators run, and end where batches are received
+
+    @property
+    def inflight(self) -> dict[int, InflightChunk]:
+        """Chunks by number."""
+        with self._lock:
+            self._settle()
+            return self._inflight
+
+    @property
+    def delivered_documents(self) -> int:
+        """Documents that ended in rows that the training loop received."""
+        with self._lock:
+            self._settle()
+            return self._documents
+
+    @property
+    def delivered_tokens(self) -> int:
+        """Tokens of these rows."""
+        with self._lock:
+            self._settle()
+            return self._tokens
 
     def start(self, number: int, chunk: WorkChunk) -> None:
         """A chunk was handed to the operators."""
-        with self.lock:
-            self.inflight[number] = InflightChunk(chunk, np.zeros(len(chunk), np.bool_), len(chunk))
+        with self._lock:
+            self._inflight[number] = InflightChunk(chunk, np.zeros(len(chunk), np.bool_), len(chunk))
 
     def deliver(self, batch: Batch) -> None:
         """A batch was received by the training loop."""
-        with self.lock:
-            self._deliver(batch)
+        with self._lock:
+            self.delivered_batches += 1
+            self.delivered_rows += batch.stop - batch.first
+            if self._due is not batch.block or self._due_stop != batch.first:
+                self._settle()
+                self._due, self._due_first = batch.block, batch.first
+            self._due_stop = batch.stop
 
-    def _deliver(self, batch: Batch) -> None:
-        self.delivered_batches += 1
-        self.delivered_rows += len(batch)
-        view = closing_view(batch.block)
-        documents, tokens = view.size(batch.first, batch.stop)
-        self.delivered_documents += documents
-        self.delivered_tokens += tokens
-        if not documents:
+    def _settle(self) -> None:
+        """Account for what was delivered."""
+        if self._due is None:
             return
-        first, stop = view.edges[batch.first], view.edges[batch.stop]
-        chunks, offsets = view.chunk[first:stop], view.offset[first:stop]
-        if view.single is not None:
-            self._close(view.single, offsets)
-            newest = view.single
-        else:
-            for number in np.unique(chunks).tolist():
-                self._close(number, offsets[chunks == number])
+        view = closing_view(self._due)
+        documents, tokens = view.size(self._due_first, self._due_stop)
+        self._documents += documents
+        self._tokens += tokens
+        if documents:
+            first, stop = view.edges[self._due_first], view.edges[self._due_stop]
+            chunks = view.chunk[first:stop]
+            self._close(chunks, view.offset[first:stop])
             newest = int(chunks[-1])
-        if self.monotone and next(iter(self.inflight)) < newest:
-            for number in [number for number in self.inflight if number < newest]:
-                del self.inflight[number]
+            if self.monotone and next(iter(self._inflight)) < newest:
+                for number in [number for number in self._inflight if number < newest]:
+                    del self._inflight[number]
+        self._due = None
 
     def close(self, closings: Closings) -> None:
         """Base offsets that will give no record were dealt with."""
-        with self.lock:
-            for number in np.unique(closings.chunk).tolist():
-                self._close(number, closings.offset[closings.chunk == number])
+        with self._lock:
+            self._close(closings.chunk, closings.offset)
 
-    def _close(self, number: int, offsets: Ints) -> None:
-        entry = self.inflight.get(number)
-        if entry is None:
-            return  # evicted already, which the monotone rule allows
-        entry.closed[offsets] = True
-        entry.left = (
-            len(entry.closed) - int(np.count_nonzero(entry.closed)) if len(offsets) > 1 else entry.left
-        )
-        if len(offsets) == 1:
+    def _close(self, chunks: Ints, offsets: Ints) -> None:
+        for number in np.unique(chunks).tolist():
+            entry = self._inflight.get(number)
+            if entry is None:
+                continue  # evicted already, which the monotone rule allows
+            entry.closed[offsets[chunks == number]] = True
             entry.left = len(entry.closed) - int(np.count_nonzero(entry.closed))
-        if self.boundaries:
+        if self._boundaries:
             self._forget_epochs()
 
     def target(self, number: int, components: Mapping[str, int]) -> Mapping[int, float]:
         """The shares that a chunk in flight aims at, by component id."""
-        with self.lock:
-            entry = self.inflight[number]
+        with self._lock:
+            entry = self._inflight[number]
         if entry.target is None:
             wanted = entry.chunk.target_mixture or entry.chunk.mixture
             entry.target = {components[name]: share for name, share in wanted.items()}
@@ -125,23 +145,25 @@ class LaneTracker:
     @property
     def open(self) -> int:
         """Base offsets of chunks in flight that are not done with."""
-        with self.lock:
-            return sum(entry.left for entry in self.inflight.values())
+        with self._lock:
+            self._settle()
+            return sum(entry.left for entry in self._inflight.values())
 
     def end_epoch(self, sentinel: Sentinel) -> None:
         """A sentinel came out at the end: what lies before it is out, too."""
-        with self.lock:
-            self.boundaries.append(sentinel.boundary)
+        with self._lock:
+            self._settle()
+            self._boundaries.append(sentinel.boundary)
             self._forget_epochs()
 
     def _forget_epochs(self) -> None:
-        while self.boundaries:
-            old = [number for number in self.inflight if number < self.boundaries[0]]
-            if any(self.inflight[number].left for number in old):
+        while self._boundaries:
+            old = [number for number in self._inflight if number < self._boundaries[0]]
+            if any(self._inflight[number].left for number in old):
                 return
             for number in old:
-                del self.inflight[number]
-            self.boundaries.pop(0)
+                del self._inflight[number]
+            self._boundaries.pop(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,19 +173,18 @@ class ClosingView:
     Attributes:
         chunk, offset: int64 of shape (closings,).
         edges: row r has closings edges[r] to edges[r + 1].
-        single: the chunk of all of them, if it is one.
         tokens: in all rows before row r.
     """
 
     chunk: Ints
     offset: Ints
-    edges: list[int]
-    single: int | None
-    tokens: list[int]
+    edges: Ints
+    tokens: Ints
 
     def size(self, first: int, stop: int) -> tuple[int, int]:
         """Documents that end in some rows, and their tokens."""
-        return self.edges[stop] - self.edges[first], self.tokens[stop] - self.tokens[first]
+        documents, tokens = self.edges[stop] - self.edges[first], self.tokens[stop] - self.tokens[first]
+        return int(documents), int(tokens)
 
 
 def closing_view(block: Block) -> ClosingView:
@@ -173,13 +194,11 @@ def closing_view(block: Block) -> ClosingView:
         places = np.flatnonzero(block.pieces.closes)
         rows = np.arange(len(block) + 1) if block.rows is None else block.rows
         chunk = block.pieces.chunk[places]
-        is_single = len(chunk) > 0 and int(chunk.min()) == int(chunk.max())
         view = block.cache["closings"] = ClosingView(
             chunk,
             block.pieces.offset[places],
-            np.searchsorted(places, rows).tolist(),
-            int(chunk[0]) if is_single else None,
-            np.concatenate([[0], np.cumsum(block.pieces.length)])[rows].tolist(),
+            np.searchsorted(places, rows),
+            np.concatenate([[0], np.cumsum(block.pieces.length)])[rows],
         )
     return view
 
@@ -208,7 +227,7 @@ class LaneFeeder:
         self._config, self._every, self._tracker = config, every, tracker
         self._number = 0
         self._at = 0
-        self._order: tuple[NDArray[np.int32], Ints] | None = None
+        self._order: tuple[NDArray[np.int32], NDArray[np.signedinteger]] | None = None
 
     def next(self) -> Block | Sentinel | None:
         """The next item; None at the end."""
@@ -221,13 +240,19 @@ class LaneFeeder:
                 return None
             labels, ids = chunk.order(self._config)
             numbers = np.array([self._components[name] for name in chunk.arrays], np.int32)
-            self._order, self._at = (numbers[labels], ids), 0
+            self._order, self._at = (numbers[labels], _narrowed(ids)), 0
             self._tracker.start(self._number, chunk)
         components, ids = self._order
         first, stop = self._at, min(self._at + BLOCK_DOCUMENTS, len(ids))
-        block = pointers(self._lane, self._number, components[first:stop], ids[first:stop], first)
+        samples = ids[first:stop].astype(np.int64)
+        block = pointers(self._lane, self._number, components[first:stop], samples, first)
         self._at = stop
         if stop == len(ids):
             self._order, self._at = None, 0
             self._number += 1
         return block
+
+
+def _narrowed(ids: Ints) -> NDArray[np.signedinteger]:
+    """The same integers in half the memory where they allow it: every lane keeps those of a chunk."""
+    return ids.astype(np.int32) if not len(ids) or int(ids.max()) <= np.iinfo(np.int32).max else ids

@@ -156,16 +156,6 @@ class SampleBatch:
         """
         if rename_fields or exclude_fields:
             _check_names(rename_fields or {}, exclude_fields, extra_fields)
-        if eos_mask_loss and eos_token_id is None:
-            raise ValueError("eos_mask_loss: needs eos_token_id, the id of EOS")
-        wanted = Targets(
-            return_labels,
-            return_loss_mask,
-            return_padding_mask,
-            return_num_valid_tokens,
-            ignore_index,
-            eos_token_id if eos_mask_loss else None,
-        )
         view = BatchView(self._batch, self._store, tokens_field)
         kind = INT64 if dtype == "auto" else _integer_type(dtype)
         tokens = view.tokens(kind)
@@ -173,14 +163,26 @@ class SampleBatch:
         arrays: dict[str, Any] = {"input_ids": tokens[:, :width]}
         if "positions" not in exclude_fields:
             arrays["positions"] = _positions(view, kind, position_mode)[:, :width]
-        if wanted.any:
+        if eos_mask_loss and eos_token_id is None:
+            raise ValueError("eos_mask_loss: needs eos_token_id, the id of EOS")
+        if return_labels or return_loss_mask or return_padding_mask or return_num_valid_tokens:
+            wanted = Targets(
+                return_labels,
+                return_loss_mask,
+                return_padding_mask,
+                return_num_valid_tokens,
+                ignore_index,
+                eos_token_id if eos_mask_loss else None,
+            )
             arrays |= wanted.arrays(tokens, view.padding())
         if return_cu_seqlens:
             arrays["cu_seqlens"] = view.boundaries(width)
             arrays["max_seqlen"] = int(np.diff(arrays["cu_seqlens"]).max(initial=0))
         if extra_fields:
             arrays |= self._extra(view, width, extra_fields)
-        return _finished(arrays, rename_fields, exclude_fields, flatten=flatten, framework=framework)
+        if flatten or framework != "numpy" or rename_fields or exclude_fields:
+            return _finished(arrays, rename_fields, exclude_fields, flatten=flatten, framework=framework)
+        return arrays
 
     def _extra(self, view: BatchView, width: int, names: Sequence[str]) -> dict[str, Any]:
         """Fields that were asked for by name."""

@@ -24,8 +24,11 @@ PADDING = -1
 COUNTING_BYTES = 4
 """Narrower types may hold the positions in a document, but not the places in a batch."""
 
-FEW_PIECES = 24
-"""Up to so many pieces a batch, counting each by itself is quicker than counting all and subtracting."""
+VIEWED_PIECES = 1024
+"""Pieces that are made lists of at a time."""
+
+FEW_PIECES = 48
+"""Up to so many pieces a batch, joining a count for each is quicker than counting all and subtracting."""
 
 
 class RowView:
@@ -61,25 +64,20 @@ class RowView:
         pieces = block.pieces
         rows = np.arange(len(block) + 1) if block.rows is None else block.rows
         places, firsts, lengths = pieces.ref >> REF_SHIFT, pieces.ref & ((1 << REF_SHIFT) - 1), pieces.length
-        columns = {place: store.column(place) for place in set(places.tolist())}
-        self.dtype = _widest([column.tokens for column in columns.values()])
-        views: dict[int, Any] = {
-            place: column.view if column.tokens.dtype == self.dtype else _Widened(column.tokens, self.dtype)
-            for place, column in columns.items()
-        }
+        tokens = {place: store.column(place).tokens for place in set(places.tolist())}
         if block.capacity is not None:
             room = block.capacity - block.lengths
             padded = np.flatnonzero(room)
             if len(padded):
                 at = rows[padded + 1]
-                places, firsts = np.insert(places, at, -1), np.insert(firsts, at, 0)
+                places, firsts = np.insert(places, at, PADDING), np.insert(firsts, at, 0)
                 lengths = np.insert(lengths, at, room[padded])
-                self.is_padding = places == -1
                 rows = rows + np.concatenate([[0], np.cumsum(room > 0)])
-                self.dtype = max(
-                    self.dtype, np.min_scalar_type(block.pad_id), key=lambda dtype: dtype.itemsize
-                )
-                views[-1] = memoryview(np.full(block.capacity, block.pad_id, self.dtype))  # type: ignore[arg-type]
+                self.is_padding = places == PADDING
+                padding = np.min_scalar_type(block.pad_id)
+                tokens[PADDING] = np.full(block.capacity, block.pad_id, padding)
+        self.dtype = _widest(list(tokens.values()))
+        views = {place: _viewed(each, self.dtype) for place, each in tokens.items()}
         self.views = [views[place] for place in places.tolist()]
         self.firsts, self.stops = firsts.tolist(), (firsts + lengths).tolist()
         return lengths, rows
@@ -120,12 +118,24 @@ class _Widened:
         return self._tokens[places].astype(self._dtype)
 
 
-def row_view(block: Block, store: TokenStore, tokens_field: str = "auto") -> RowView:
-    """The view of a block; computed once."""
-    view: RowView | None = block.cache.get(tokens_field)
-    if view is None:
-        view = block.cache[tokens_field] = RowView(block, store, tokens_field)
-    return view
+def row_view(batch: Batch, store: TokenStore, tokens_field: str) -> tuple[RowView, int]:
+    """A view with the rows of a batch in it, and the first row of the block that it has.
+
+    Views are of some rows, of which the latest is kept: lists of all would cost memory on every lane.
+    """
+    kept: tuple[RowView, int, int] | None = batch.block.cache.get(tokens_field)
+    if kept is None or not (kept[1] <= batch.first and batch.stop <= kept[2]):
+        stop = max(batch.stop, _rows_of(batch.block, batch.first))
+        view = RowView(batch.block.slice(batch.first, stop), store, tokens_field)
+        kept = batch.block.cache[tokens_field] = view, batch.first, stop
+    return kept[0], kept[1]
+
+
+def _rows_of(block: Block, first: int) -> int:
+    """Behind the rows from `first` on that have about as many pieces as a view should."""
+    if block.rows is None:
+        return min(first + VIEWED_PIECES, len(block))
+    return int(np.searchsorted(block.rows, block.rows[first] + VIEWED_PIECES, side="right")) - 1
 
 
 class BatchView:
@@ -142,15 +152,16 @@ class BatchView:
     """
 
     def __init__(self, batch: Batch, store: TokenStore, tokens_field: str = "auto") -> None:
-        view = row_view(batch.block, store, tokens_field)
+        view, first = row_view(batch, store, tokens_field)
         self._view, self.dtype = view, view.dtype
-        self._first, self._stop = view.edges[batch.first], view.edges[batch.stop]
+        self._edges = view.edges[batch.first - first : batch.stop - first + 1]
+        self._first, self._stop = self._edges[0], self._edges[-1]
         self.rows = batch.stop - batch.first
         self.lengths = view.lengths[self._first : self._stop]
-        self.width = self._common_width(batch) if view.width is None else view.width
+        self.width = self._common_width() if view.width is None else view.width
 
-    def _common_width(self, batch: Batch) -> int:
-        edges = np.array(self._view.edges[batch.first : batch.stop + 1]) - self._first
+    def _common_width(self) -> int:
+        edges = np.array(self._edges) - self._first
         widths = np.diff(np.append(0, np.cumsum(self.lengths))[edges])
         if int(widths.min()) != int(widths.max()):
             raise ValueError(
@@ -173,12 +184,14 @@ class BatchView:
         """The place of each token in its piece, of shape (rows, width); it begins anew with padding."""
         if dtype.itemsize < COUNTING_BYTES:
             return self.positions(np.dtype(np.int64)).astype(dtype)
-        counting = _counting(self.rows * self.width, dtype)
+        size = self.rows * self.width
+        counting = _counting(size, dtype)
         if len(self.lengths) <= FEW_PIECES:
-            joined = np.concatenate([counting[:length] for length in self.lengths.tolist()])
-            return joined.reshape(self.rows, self.width)
+            view = memoryview(counting)  # type: ignore[arg-type] # an array is a buffer
+            joined = bytearray().join([view[:length] for length in self.lengths.tolist()])
+            return np.frombuffer(joined, dtype).reshape(self.rows, self.width)
         starts = self._view.starts[self._first : self._stop]
-        begins = np.repeat((starts - starts[0]).astype(dtype), self.lengths)
+        begins = np.repeat((starts - starts[0]).astype(dtype, copy=False), self.lengths)
         np.subtract(counting, begins, out=begins)
         return begins.reshape(self.rows, self.width)
 

@@ -22,11 +22,6 @@ class Targets:
     ignore_index: int = -100
     eos_token_id: int | None = None
 
-    @property
-    def any(self) -> bool:
-        """Whether any is."""
-        return self.labels or self.loss_mask or self.padding_mask or self.num_valid_tokens
-
     def arrays(self, tokens: NDArray[Any], padding: NDArray[np.bool_] | None) -> dict[str, Any]:
         """The arrays.
 
