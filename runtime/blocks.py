@@ -225,6 +225,11 @@ class Block:
             blocks[0].pad_id,
         )
 
+    def closings(self) -> Closings:
+        """The base offsets that its rows close."""
+        pieces = self.pieces
+        return Closings(self.lane, pieces.chunk[pieces.closes], pieces.offset[pieces.closes])
+
     def __getitem__(self, row: int) -> SampleRecord:
         if not -len(self) <= row < len(self):
             raise IndexError(row)

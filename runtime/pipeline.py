@@ -14,23 +14,26 @@ from runtime.engine.lanes import LaneFeeder, LaneTracker, closing_view
 from runtime.engine.ledger import Ledger
 from runtime.engine.planner import Plan, make_plan
 from runtime.io.token_store import TokenStore
-from runtime.ops.base import OpContext
+from runtime.ops.base import BaseOp, OpContext, OpTraits
 from runtime.ops.batch import BatchOp
 from runtime.ops.fetch import FetchOp
+from runtime.ops.function import FunctionOp
+from runtime.ops.map import MapBatchOp, MapOp
 from runtime.ops.mixture import EnsureMixtureOp
 from runtime.ops.pack import PackFlatOp
 from runtime.ops.shuffle import ShuffleOp
 from runtime.options import RuntimeOptions
 from runtime.runners.inline import InlineRunner, Stage
 from runtime.runners.threads import Prefetcher
+from runtime.runners.user import UserStage
 from runtime.training.batches import SampleBatch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from runtime.blocks import Item
-    from runtime.ops.base import BaseOp
+    from runtime.ops.accumulators import Accumulator
     from runtime.work import WorkSource
 
 
@@ -66,6 +69,34 @@ class Pipeline:
     def ensure_mixture(self, **arguments: Any) -> Self:
         """Keep every prefix of a lane near the target mixture; see `EnsureMixtureOp`."""
         return self._add(EnsureMixtureOp(**arguments))
+
+    def map_transform(self, fn: Callable[[Any], Any], *, drop_none: bool = True) -> Self:
+        """Apply a function to the payload of each record; None drops it. See `MapOp`."""
+        return self._add(MapOp(fn, drop_none=drop_none))
+
+    def map_batch(self, fn: Callable[[list[Any]], Sequence[Any]], *, drop_none: bool = True) -> Self:
+        """Apply a function to the payloads of some records at a time; None drops one. See `MapBatchOp`."""
+        return self._add(MapBatchOp(fn, drop_none=drop_none))
+
+    def add_op(
+        self,
+        op: BaseOp | str,
+        *,
+        process_many: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
+        preserves_cursor_order: bool | None = None,
+        accumulator: Callable[..., Accumulator] | None = None,
+    ) -> Self:
+        """Add an operator: an instance, or a name with a function from records to records.
+
+        Raises:
+            ValueError: a name without its function, or without saying whether it keeps the order of records.
+        """
+        if isinstance(op, BaseOp):
+            return self._add(op)
+        if process_many is None or preserves_cursor_order is None:
+            raise ValueError(f"add_op: {op!r}: give process_many and preserves_cursor_order")
+        traits = OpTraits(preserves_cursor_order=preserves_cursor_order)
+        return self._add(FunctionOp(op, process_many, traits, accumulator=accumulator))
 
     def pack_flat(self, max_length: int, **arguments: Any) -> Self:
         """Pack documents into rows; see `PackFlatOp`."""
@@ -160,7 +191,7 @@ class Run:
         plan = make_plan(self._ops, options)
         for op in self._ops:
             op.setup(context)
-        self._runner = InlineRunner([Stage(op, context) for op in self._ops])
+        self._runner = InlineRunner([_stage(op, context) for op in self._ops])
         config = options.mixture_config or source.read_config
         self._turns: deque[LaneRun] = deque()
         for lane in plan.owned_lanes:
@@ -212,6 +243,10 @@ class Run:
             op.teardown()
         self._store.close()
         self._turns.clear()
+
+
+def _stage(op: BaseOp, context: OpContext) -> Stage:
+    return Stage(op, context) if op.takes_blocks else UserStage(op, context)
 
 
 class LaneRun:

@@ -6,7 +6,7 @@ A row of a token shard gets the payload `{"tokens": array}`, a view of the mappe
 
 On the way back ids in `input_ids` or `tokens`, or a payload that is an array of ids, become references: into
 the shard, where they are still a view of it, otherwise to a copy that lives as long as something refers to
-it.
+it. A token count that is None is known from then on.
 """
 
 from __future__ import annotations
@@ -323,7 +323,7 @@ def _is_plain(meta: SampleMeta, length: int, has_tokens: bool) -> bool:
         len(meta.contributors) == 1
         and meta.contributors[0].cursor == meta.cursor
         and meta.component_sample_counts == {component: 1}
-        and meta.component_token_counts == tokens
+        and meta.component_token_counts in (None, tokens)
         and not meta.tags
         and not meta.padding_length
         and not meta.is_sentinel

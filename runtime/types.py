@@ -58,7 +58,9 @@ class SampleCursor:
         dataset, shard, sample = sample_id
         return cls(int(chunk_id), int(chunk_offset), (dataset, shard, sample), tuple(lineage))
 
-    def __lt__(self, other: SampleCursor) -> bool:
+    def __lt__(self, other: object) -> bool:
+        if not isinstance(other, SampleCursor):
+            return NotImplemented
         return self.as_key() < other.as_key()
 
 

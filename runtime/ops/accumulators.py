@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from runtime.blocks import Block
+from runtime.types import SampleRecord
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,6 +136,103 @@ class PassthroughAccumulator:
 
     def flush(self, *, reset: bool = False, lane_id: int | None = None) -> list[Any]:
         del reset, lane_id
+        return []
+
+    def has_pending_data(self, lane_id: int | None = None) -> bool:
+        del lane_id
+        return False
+
+    def try_epoch_reset(self, boundary_chunk_id: int, lane_id: int) -> bool:
+        del boundary_chunk_id, lane_id
+        return True
+
+
+class CountingAccumulator:
+    """Groups of so many records, or batches, of one lane.
+
+    Args:
+        max_batch: elements a group.
+        max_latency_ms: how long an element may wait before its group is given as it is; None: any time. It
+            makes groups depend on the clock, so deterministic runs refuse it.
+    """
+
+    reads_payload = False
+
+    def __init__(self, max_batch: int, max_latency_ms: float | None = None) -> None:
+        if max_batch < 1:
+            raise ValueError(f"max_batch: expected 1 or more, found {max_batch}")
+        if max_latency_ms is not None and max_latency_ms <= 0:
+            raise ValueError(f"max_latency_ms: expected more than 0, or None, found {max_latency_ms}")
+        self.max_batch, self.max_latency_ms = max_batch, max_latency_ms
+        self._lanes: dict[int, list[Any]] = {}
+        self._since: dict[int, float] = {}
+
+    def push_many(self, elems: Sequence[Any]) -> list[Any]:
+        groups = []
+        now = 0.0 if self.max_latency_ms is None else time.monotonic()
+        for elem in elems:
+            lane = lane_of(elem)
+            waiting = self._lanes.setdefault(lane, [])
+            if not waiting:
+                self._since[lane] = now
+            waiting.append(elem)
+            if len(waiting) >= self.max_batch:
+                groups.append(self._lanes.pop(lane))
+        if self.max_latency_ms is not None:
+            late = now - self.max_latency_ms / 1000
+            groups += [self._lanes.pop(lane) for lane in sorted(self._lanes) if self._since[lane] <= late]
+        return groups
+
+    def flush(self, *, reset: bool = False, lane_id: int | None = None) -> list[Any]:
+        del reset  # a lane that was given out is always as new
+        chosen = sorted(self._lanes) if lane_id is None else [lane_id] if lane_id in self._lanes else []
+        return [self._lanes.pop(lane) for lane in chosen]
+
+    def has_pending_data(self, lane_id: int | None = None) -> bool:
+        return bool(self._lanes) if lane_id is None else lane_id in self._lanes
+
+    def try_epoch_reset(self, boundary_chunk_id: int, lane_id: int) -> bool:
+        del boundary_chunk_id
+        return not self.has_pending_data(lane_id)
+
+
+def lane_of(elem: Any) -> int:
+    """The lane of a record or a batch."""
+    lane: int = elem.meta.lane_id if isinstance(elem, SampleRecord) else elem.lane_id
+    return lane
+
+
+class SlicingAccumulator:
+    """Blocks in parts: small ones first, so that the first batch comes early, then ever larger ones.
+
+    It holds nothing.
+
+    Args:
+        first: rows of a lane's first part.
+        most: rows of a part at most.
+    """
+
+    reads_payload = False
+
+    def __init__(self, first: int = 64, most: int = 2048) -> None:
+        self._first, self._most = first, most
+        self._sizes: dict[int, int] = {}
+
+    def push_many(self, elems: Sequence[Any]) -> list[Any]:
+        assert isinstance(elems, Block)
+        parts, at = [], 0
+        size = self._sizes.get(elems.lane, self._first)
+        while at < len(elems):
+            parts.append(elems.slice(at, min(at + size, len(elems))))
+            at += size
+            size = min(size * 2, self._most)
+        self._sizes[elems.lane] = size
+        return parts
+
+    def flush(self, *, reset: bool = False, lane_id: int | None = None) -> list[Any]:
+        if reset:
+            for lane in list(self._sizes) if lane_id is None else [lane_id]:
+                self._sizes.pop(lane, None)
         return []
 
     def has_pending_data(self, lane_id: int | None = None) -> bool:

@@ -77,11 +77,13 @@ class BaseOp(ABC):
     Attributes:
         name: in messages and plans.
         takes_blocks: the operator and its accumulator work on `Block`s, as built-in ones do; others get lists
-            of records.
+            of records, or of batches behind `batch`.
+        changes_content: it may leave records out, and give others fewer tokens or more.
     """
 
     name: str = "operator"
     takes_blocks: ClassVar[bool] = False
+    changes_content: ClassVar[bool] = False
 
     def setup(self, ctx: OpContext) -> None:  # noqa: B027 - few need it
         """Once, before any data."""

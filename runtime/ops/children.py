@@ -21,6 +21,7 @@ def spawn_child(
     """The metadata of one of several records that are made of one.
 
     Only the last child keeps the closing flags of the parent; earlier ones hold copies that close nothing.
+    How many tokens a child has is counted anew from its payload.
 
     Args:
         parent: of the record that is divided.
@@ -28,12 +29,19 @@ def spawn_child(
         is_last_child: nothing more is made of the parent.
         tags: added to the parent's.
     """
-    refs = parent.own_contributors
-    if refs is None:
-        refs = (ContributorRef(parent.cursor.child(child_idx)),)
-    own = tuple(ContributorRef(ref.cursor, ref.is_last_child and is_last_child) for ref in refs)
-    child = parent.child(child_idx).with_contributors(own)
-    return replace(child, tags={**child.tags, **tags}) if tags else child
+    own = tuple(
+        ContributorRef(
+            ref.cursor.child(child_idx) if ref.cursor == parent.cursor else ref.cursor,
+            ref.is_last_child and is_last_child,
+        )
+        for ref in parent.contributors
+    )
+    return replace(
+        parent.child(child_idx),
+        own_contributors=own,
+        component_token_counts=None,
+        tags={**parent.tags, **(tags or {})},
+    )
 
 
 def pack_meta(

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from runtime.blocks import Batch, Block, Closings, Sentinel
+from runtime.blocks import Block, Sentinel
 from runtime.engine.planner import waits
 from runtime.ops.accumulators import LaneAccumulator, block_size
-from runtime.records import items_of, records_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -37,11 +36,12 @@ class Stage:
         self._stalls = waits(op)
         self._waiting: dict[int, deque[Sentinel]] = {}
         self.documents = self.tokens = 0
+        self._lost, self._made = [0, 0], [0, 0]
 
     def feed(self, item: Item) -> Iterator[Item]:
         """What comes out when an item goes in."""
         if isinstance(item, Block):
-            elems: Any = item if self.op.takes_blocks else records_of(item, self._store)
+            elems: Any = item
             for group in self.accumulator.push_many(elems):
                 yield from self._process(group)
             if item.lane in self._waiting:
@@ -50,6 +50,11 @@ class Stage:
             yield from self._pass_sentinel(item)
         else:
             yield item
+
+    def drained(self, lane: int) -> Iterator[Item]:
+        """What a lane holds comes out."""
+        for group in self.accumulator.flush(reset=True, lane_id=lane):
+            yield from self._process(group)
 
     def _pass_sentinel(self, sentinel: Sentinel) -> Iterator[Item]:
         """Let a sentinel through behind what was held; where that cannot be given yet, it waits."""
@@ -70,21 +75,41 @@ class Stage:
 
     def flush(self, lane: int) -> Iterator[Item]:
         """What a lane holds comes out, and sentinels that waited for it."""
-        for group in self.accumulator.flush(reset=True, lane_id=lane):
-            yield from self._process(group)
+        yield from self.drained(lane)
         if self.accumulator.has_pending_data(lane):
             raise RuntimeError(f"operator {self.op.name}: flush(reset=True) left data of lane {lane} behind")
         yield from self._waiting.pop(lane, ())
 
     def _process(self, group: Sequence[Any]) -> Iterator[Item]:
         found: Any = self.op.process_many(group)
-        items = [found] if isinstance(found, Block | Batch | Closings) else items_of(list(found), self._store)
-        for item in items:
-            if isinstance(item, Block):
-                documents, tokens = block_size(item)
-                self.documents += documents
-                self.tokens += tokens
-            yield item
+        items = found if isinstance(found, list) else [found]
+        sizes = [block_size(item) for item in items if isinstance(item, Block)]
+        documents, tokens = sum(size[0] for size in sizes), sum(size[1] for size in sizes)
+        self.documents += documents
+        self.tokens += tokens
+        if self.op.changes_content and isinstance(group, Block):
+            taken = block_size(group)
+            self.note_change(taken[0] - documents, taken[1] - tokens)
+        yield from items
+
+    def note_change(self, documents: int, tokens: int) -> None:
+        """Count what the operator left out, or, where it is less than nothing, added."""
+        for place, change in enumerate((documents, tokens)):
+            self._lost[place] += max(change, 0)
+            self._made[place] += max(-change, 0)
+
+    def count(self, ledger: Ledger) -> None:
+        """Add what is held here, what was left out and what was made."""
+        if isinstance(self.accumulator, LaneAccumulator):
+            documents, tokens = self.accumulator.held_in_all()
+            ledger.documents.buffered += documents
+            ledger.tokens.buffered += tokens
+        for reason, lost in getattr(self.accumulator, "lost", {}).items():
+            ledger.documents.lose(reason, lost[0])
+            ledger.tokens.lose(reason, lost[1])
+        for counts, lost, made in zip((ledger.documents, ledger.tokens), self._lost, self._made, strict=True):
+            counts.lose(f"dropped by {self.op.name}", lost)
+            counts.make(self.op.name, made)
 
 
 class InlineRunner:
@@ -98,13 +123,7 @@ class InlineRunner:
         ledger.documents.taken += self._stages[0].documents
         ledger.tokens.taken += self._stages[0].tokens
         for stage in self._stages:
-            if isinstance(stage.accumulator, LaneAccumulator):
-                documents, tokens = stage.accumulator.held_in_all()
-                ledger.documents.buffered += documents
-                ledger.tokens.buffered += tokens
-                for reason, lost in stage.accumulator.lost.items():
-                    ledger.documents.lose(reason, lost[0])
-                    ledger.tokens.lose(reason, lost[1])
+            stage.count(ledger)
 
     def feed(self, item: Item) -> Iterator[Item]:
         """What comes out of the last stage when an item goes into the first."""

@@ -1,6 +1,7 @@
 """Which sample comes when: chunks of pointers, mixtures, and the sources that compute them."""
 
-from runtime.work.chunk import ComponentOrder, MixtureReadConfig, MixtureReadMode, SampleId, WorkChunk
+from runtime.types import SampleId
+from runtime.work.chunk import ComponentOrder, MixtureReadConfig, MixtureReadMode, WorkChunk
 from runtime.work.mixture import MixtureSpec
 from runtime.work.plan import DatasetPlan, MixturePlan
 from runtime.work.source import WorkSource

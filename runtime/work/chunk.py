@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Samples: TypeAlias = NDArray[np.int64] | Sequence[tuple[int, int, int]]
+    from runtime.types import SampleId
 
-SampleId: TypeAlias = tuple[int, int, int]
-"""(dataset_id, shard_id, sample_idx)."""
+    Samples: TypeAlias = NDArray[np.int64] | Sequence[tuple[int, int, int]]
 
 STATE_VERSION = 1
 

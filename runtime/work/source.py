@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from runtime.io import Dataset
-    from runtime.work.chunk import SampleId, WorkChunk
+    from runtime.types import SampleId
+    from runtime.work.chunk import WorkChunk
 
 
 class WorkSource(ABC):

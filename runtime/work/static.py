@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from runtime.io import Dataset
-    from runtime.work.chunk import SampleId, WorkChunk
+    from runtime.types import SampleId
+    from runtime.work.chunk import WorkChunk
     from runtime.work.schedule import Schedule
     from runtime.work.tokens import CountingSpec, TokenEstimation
 
