@@ -17,11 +17,12 @@ from runtime.io.token_store import TokenStore
 from runtime.ops.base import BaseOp, OpContext, OpTraits
 from runtime.ops.batch import BatchOp
 from runtime.ops.fetch import FetchOp
-from runtime.ops.function import FunctionOp
+from runtime.ops.function import FUNCTIONS, FunctionOp
 from runtime.ops.map import MapBatchOp, MapOp
 from runtime.ops.mixture import EnsureMixtureOp
 from runtime.ops.pack import PackFlatOp
 from runtime.ops.shuffle import ShuffleOp
+from runtime.ops.stateful import StatefulOp
 from runtime.options import RuntimeOptions
 from runtime.runners.inline import InlineRunner, Stage
 from runtime.runners.threads import Prefetcher
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from runtime.blocks import Item
-    from runtime.ops.accumulators import Accumulator
     from runtime.work import WorkSource
 
 
@@ -70,33 +70,60 @@ class Pipeline:
         """Keep every prefix of a lane near the target mixture; see `EnsureMixtureOp`."""
         return self._add(EnsureMixtureOp(**arguments))
 
-    def map_transform(self, fn: Callable[[Any], Any], *, drop_none: bool = True) -> Self:
+    def map_transform(
+        self, fn: Callable[[Any], Any], drop_none: bool = True, *, parallelism: int | None = None
+    ) -> Self:
         """Apply a function to the payload of each record; None drops it. See `MapOp`."""
-        return self._add(MapOp(fn, drop_none=drop_none))
+        return self._add(MapOp(fn, drop_none=drop_none, parallelism=parallelism))
 
-    def map_batch(self, fn: Callable[[list[Any]], Sequence[Any]], *, drop_none: bool = True) -> Self:
+    def map_batch(
+        self,
+        fn: Callable[[list[Any]], Sequence[Any]],
+        drop_none: bool = True,
+        *,
+        parallelism: int | None = None,
+    ) -> Self:
         """Apply a function to the payloads of some records at a time; None drops one. See `MapBatchOp`."""
-        return self._add(MapBatchOp(fn, drop_none=drop_none))
+        return self._add(MapBatchOp(fn, drop_none=drop_none, parallelism=parallelism))
+
+    def stateful_transform(self, name: str, **arguments: Any) -> Self:
+        """Show each record to a state of its lane, which decides what goes on when; see `StatefulOp`."""
+        return self._add(StatefulOp(name, **arguments))
 
     def add_op(
         self,
         op: BaseOp | str,
         *,
-        process_many: Callable[[Sequence[Any]], Sequence[Any]] | None = None,
+        name: str | None = None,
+        process_many: Callable[[Sequence[Any]], Any] | None = None,
         preserves_cursor_order: bool | None = None,
-        accumulator: Callable[..., Accumulator] | None = None,
+        **arguments: Any,
     ) -> Self:
-        """Add an operator: an instance, or a name with a function from records to records.
+        """Add an operator: an instance, which may be given a name, or a name with a function.
+
+        Args:
+            op: an operator, or the name of one.
+            name: of an instance, in messages and plans.
+            process_many: gets a list of records of one lane and returns a list of records; see `FunctionOp`.
+            preserves_cursor_order: records leave in the order in which they came; a wrong True loses data on
+                resume.
+            arguments: `accumulator`, `process_one`, `validation_samples` as `FunctionOp` has them, and fields
+                of `OpTraits`; `indexable` is False unless it is said.
 
         Raises:
-            ValueError: a name without its function, or without saying whether it keeps the order of records.
+            ValueError: a name without its function, or without saying whether it keeps the order of records;
+                an instance with a function.
         """
-        if isinstance(op, BaseOp):
+        if not isinstance(op, str):
+            if process_many is not None or preserves_cursor_order is not None or arguments:
+                raise ValueError(f"add_op: {op.name!r}: an operator says these things itself; give its name")
+            op.name = name or op.name
             return self._add(op)
         if process_many is None or preserves_cursor_order is None:
             raise ValueError(f"add_op: {op!r}: give process_many and preserves_cursor_order")
-        traits = OpTraits(preserves_cursor_order=preserves_cursor_order)
-        return self._add(FunctionOp(op, process_many, traits, accumulator=accumulator))
+        own = {key: arguments.pop(key) for key in FUNCTIONS if key in arguments}
+        traits = OpTraits(preserves_cursor_order, **{"indexable": False, **arguments})
+        return self._add(FunctionOp(op, process_many, traits, **own))
 
     def pack_flat(self, max_length: int, **arguments: Any) -> Self:
         """Pack documents into rows; see `PackFlatOp`."""
@@ -125,6 +152,8 @@ class Pipeline:
     def _add(self, op: BaseOp) -> Self:
         if self._run is not None:
             raise RuntimeError(f"{op.name}: the pipeline runs already; add operators before the first batch")
+        if any(isinstance(each, BatchOp) for each in self._ops):
+            raise ValueError(f"{op.name}: comes behind batch(); put it before")
         self._ops.append(op)
         return self
 
@@ -186,12 +215,13 @@ class Run:
             "components": components,
             "targets": lambda lane, chunk: self.trackers[lane].target(chunk, components),
         }
-        context = OpContext(services)
         self._ops = [FetchOp(), *ops]
         plan = make_plan(self._ops, options)
-        for op in self._ops:
+        contexts = [OpContext(services, {"operator": op.name}) for op in self._ops]
+        for op, context in zip(self._ops, contexts, strict=True):
             op.setup(context)
-        self._runner = InlineRunner([_stage(op, context) for op in self._ops])
+        stages = [_stage(op, context) for op, context in zip(self._ops, contexts, strict=True)]
+        self._runner = InlineRunner(stages)
         config = options.mixture_config or source.read_config
         self._turns: deque[LaneRun] = deque()
         for lane in plan.owned_lanes:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 
     from runtime.types import SampleRecord
 
+FUNCTIONS = ("accumulator", "process_one", "validation_samples")
+"""What an operator made of functions may have besides `process_many`."""
+
 GROUP = 64
 """Records a call, where nothing else is said."""
 
