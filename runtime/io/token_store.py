@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
     Ints: TypeAlias = NDArray[np.int64]
 
+ID_TYPES = (pa.uint16(), pa.uint32())
+DAMAGE = (OSError, ValueError, LookupError, pa.ArrowException)
+
 MAX_MAPPED = 4096
 """Shards that are mapped at a time; a mapping holds no descriptor."""
 
@@ -49,11 +52,12 @@ class TokenColumn:
     """
 
     def __init__(self, path: Path) -> None:
-        with pa.memory_map(str(path)) as source:
-            self._buffer = source.read_buffer(source.size())
+        self._path = path
         try:
+            with pa.memory_map(str(path)) as source:
+                self._buffer = source.read_buffer(source.size())
             self._read(path)
-        except pa.ArrowInvalid as error:
+        except DAMAGE as error:
             raise IntegrityError(f"{path}: cannot be read as a token shard: {error}") from error
         self.view = memoryview(self.tokens)  # type: ignore[arg-type] # an array is a buffer
 
@@ -62,9 +66,12 @@ class TokenColumn:
             column = reader.schema.get_field_index("tokens")
             if column < 0:
                 raise IntegrityError(f"{path}: field tokens: missing: this is no token shard")
-            kind = reader.schema.field(column).type.value_type
+            kind = reader.schema.field(column).type
+            if not pa.types.is_list(kind) or kind.value_type not in ID_TYPES:
+                allowed = " or ".join(map(str, ID_TYPES))
+                raise IntegrityError(f"{path}: field tokens: expected lists of {allowed}, found {kind}")
             lists = [reader.get_batch(number).column(column) for number in range(reader.num_record_batches)]
-        self._dtype = np.dtype(kind.to_pandas_dtype())
+        self._dtype = np.dtype(kind.value_type.to_pandas_dtype())
         self._rows = np.concatenate([[0], np.cumsum([len(each) for each in lists])]).astype(np.int64)
         if all(self._is_mapped(each) for each in lists):
             self._map(lists)
@@ -84,8 +91,8 @@ class TokenColumn:
         self.tokens = np.frombuffer(self._buffer, self._dtype, size // width)
         self._offsets = np.frombuffer(self._buffer, np.int32, size // 4)
         base = self._buffer.address
-        offsets = [(_address(each.buffers()[1], base) - base) // 4 + each.offset for each in lists]
-        values = [(_address(each.values.buffers()[1], base) - base) // width for each in lists]
+        offsets = [_bytes_into(each.buffers()[1], base) // 4 + each.offset for each in lists]
+        values = [_bytes_into(each.values.buffers()[1], base) // width for each in lists]
         self._offset_starts, self._value_starts = np.array(offsets, np.int64), np.array(values, np.int64)
 
     def _decode(self, lists: Sequence[pa.Array]) -> None:
@@ -101,7 +108,13 @@ class TokenColumn:
         batches = np.searchsorted(self._rows, rows, side="right") - 1
         entries = self._offset_starts[batches] + (rows - self._rows[batches])
         starts = self._offsets[entries].astype(np.int64)
-        return self._value_starts[batches] + starts, self._offsets[entries + 1] - starts
+        counts = self._offsets[entries + 1] - starts
+        firsts = self._value_starts[batches] + starts
+        if len(rows) and (int(counts.min()) < 0 or int((firsts + counts).max()) > len(self.tokens)):
+            raise IntegrityError(
+                f"{self._path}: field tokens: offsets point outside of the file: it is damaged"
+            )
+        return firsts, counts
 
 
 class HeldTokens:
@@ -165,6 +178,8 @@ class TokenStore:
         firsts[list(self._first_place)] = list(self._first_place.values())
         places = firsts[sample[:, 0]] + sample[:, 1]
         refs, lengths = np.empty(len(sample), np.int64), np.empty(len(sample), np.int64)
+        if not len(sample):
+            return refs, lengths
         changes = np.flatnonzero(places[1:] != places[:-1]) + 1
         order = None
         if len(changes) > len(places) // 8:  # no runs to speak of: group equal places
@@ -250,5 +265,6 @@ def _data(array: NDArray[Any]) -> int:
     return address
 
 
-def _address(buffer: pa.Buffer | None, missing: int) -> int:
-    return missing if buffer is None else buffer.address
+def _bytes_into(buffer: pa.Buffer | None, base: int) -> int:
+    """Where a buffer begins behind an address; an empty one may lie anywhere, and 0 does as well."""
+    return buffer.address - base if buffer is not None and buffer.size else 0
