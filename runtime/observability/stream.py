@@ -88,6 +88,8 @@ def stream(pipeline: Pipeline, steps: int | None) -> Iterator[tuple[SampleBatch,
         received = time.perf_counter()
         totals.waiting_seconds += received - asked
         if batch is None:
+            totals.seconds += received - asked
+            totals.cpu_seconds += time.process_time() - cpu_asked
             return
         slots = batch.to_training()["input_ids"].size
         made = time.perf_counter()

@@ -1,0 +1,1 @@
+"""Checks that operators and accumulators keep what they promise, before a run."""
