@@ -176,7 +176,8 @@ class BatchView:
         pieces = zip(view.views[first:stop], view.firsts[first:stop], view.stops[first:stop], strict=True)
         joined = b"".join([tokens[low:high] for tokens, low, high in pieces])
         stored = np.frombuffer(joined, view.dtype)
-        if not np.can_cast(view.dtype, dtype) and len(stored):
+        is_narrower = dtype.itemsize <= view.dtype.itemsize and dtype != view.dtype
+        if (is_narrower or (dtype.kind == "u" and view.dtype.kind == "i")) and len(stored):
             _refuse_wrapping(stored, dtype)
         return stored.astype(dtype).reshape(self.rows, self.width)
 
@@ -239,11 +240,11 @@ def _refuse_wrapping(ids: NDArray[Any], dtype: np.dtype[Any]) -> None:
 
 def _counting(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """0, 1, ... of which the longest so far is kept: making it anew costs as much as using it."""
-    kept = _COUNTINGS.get(dtype)
+    kept = _COUNTINGS.get(dtype.char)  # to hash the type itself takes longer than all the rest
     if kept is None or len(kept) < size:
-        kept = _COUNTINGS[dtype] = np.arange(size, dtype=dtype)
+        kept = _COUNTINGS[dtype.char] = np.arange(size, dtype=dtype)
         kept.flags.writeable = False
     return kept[:size]
 
 
-_COUNTINGS: dict[np.dtype[Any], NDArray[Any]] = {}
+_COUNTINGS: dict[str, NDArray[Any]] = {}

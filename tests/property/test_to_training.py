@@ -303,6 +303,11 @@ def test_narrow_types_are_refused_where_they_would_change_ids() -> None:
     assert Case([[(0, 0, 2)]], 0, 1, 2, 0).batch().to_training(dtype="uint8")["input_ids"].dtype == np.uint8
 
 
+def test_ids_below_zero_are_refused_where_a_type_has_none() -> None:
+    with pytest.raises(ValueError, match="dtype: uint64 does not hold the id -1"):
+        carried({"tokens": np.array([5, -1], np.int32)}).to_training(dtype="uint64")
+
+
 def test_torch_shares_the_memory_of_the_arrays() -> None:
     torch = pytest.importorskip("torch", reason="torch is an extra")
     arrays = Case([[(0, 0, 3)]], 0, 1, 4, 0).batch().to_training(framework="torch", return_cu_seqlens=True)
