@@ -188,7 +188,7 @@ def _refer(payload: Any, pieces: int, capacity: int | None, padding: int, store:
     lengths = _piece_lengths(payload, len(ids), pieces, padding)
     ref, holder = store.refer(ids)
     name = token_field(payload)
-    if holder is not None:
+    if holder is not None and ids is not holder.tokens and ids.base is not holder.tokens:
         payload = {**payload, name: holder.tokens} if name else holder.tokens
     refs = [ref]
     for length in lengths[:-1]:

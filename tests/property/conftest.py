@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 
 from prep.catalog.columns import list_array
 from prep.catalog.schema import ShardLayout
+from prep.config import validate
+from prep.job import run_job
 from prep.pipeline.messages import Position, Span, SpanResult
 from prep.pipeline.tokenizer import DROP_SCHEMA, TokenBlock, block_schema
 from prep.readers.block import LISTED, REASONS
+from runtime.debug import DatasetInspector
+from runtime.io import Dataset
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from prep.pipeline.reorder import PlacedBlock
 
@@ -230,3 +235,45 @@ class Model(NamedTuple):
 @pytest.fixture(scope="session")
 def stream_model() -> Model:
     return Model(corpora, placed_items)
+
+
+@pytest.fixture(scope="session")
+def catalogs(tmp_path_factory: pytest.TempPathFactory, tokenizer_json: Path) -> dict[str, Path]:
+    """Three small catalogs: one of many short documents with empty ones, one of long ones, one compressed."""
+    folder = tmp_path_factory.mktemp("catalogs")
+    texts = {
+        "short": [" ".join(["fox"] * (row % 4)) for row in range(60)],
+        "long": ["the quick brown fox " * (3 + row * 3 % 20) for row in range(15)],
+        "packed": ["lazy dog 東京 " * (row % 9) for row in range(30)],
+    }
+    for name, rows in texts.items():
+        lines = "".join(f'{{"text": "{text}"}}\n' for text in rows)
+        (folder / f"{name}.jsonl").write_text(lines, encoding="utf-8")
+        config = {
+            "name": name,
+            "source": {"paths": str(folder / f"{name}.jsonl")},
+            "tokenizer": {"path": str(tokenizer_json), "add_eos": name == "long"},
+            "processing": {"workers": 0, "on_empty": "keep"},
+            "output": {
+                "path": str(folder / name),
+                "shard_size": 1024,
+                "compression": "zstd" if name == "packed" else "none",
+            },
+        }
+        run_job(validate(config))
+    return {name: folder / name for name in texts}
+
+
+@pytest.fixture(scope="session")
+def documents(catalogs: dict[str, Path]) -> dict[str, dict[tuple[int, int], list[int]]]:
+    """The ids of every document, by dataset, shard and row."""
+    found = {}
+    for name, path in catalogs.items():
+        dataset = Dataset.from_path(name, str(path))
+        with DatasetInspector(dataset) as inspector:
+            found[name] = {
+                (shard, row): inspector.read(shard, row)["tokens"].tolist()
+                for shard, count in enumerate(dataset.counts().tolist())
+                for row in range(count)
+            }
+    return found
