@@ -70,7 +70,7 @@ class Pieces:
         if lineage is None and held is None:
             return Pieces(*columns)
         columns.append(lineage if lineage is None else lineage[places])
-        columns.append(held if held is None else held[places])
+        columns.append(held if held is None else held[places].copy())  # a view would keep all of them
         return Pieces(*columns)
 
     def cut(self, source: Ints, shift: Ints, length: Ints, last: NDArray[np.bool_]) -> Pieces:
