@@ -240,6 +240,32 @@ class Block:
         for row in range(len(self)):
             yield self[row]
 
+    def all_metas(self) -> list[SampleMeta]:
+        """The metadata of every row; quicker than row by row."""
+        if self.metas is not None:
+            return list(self.metas)
+        pieces = self.pieces
+        if self.rows is not None or self.capacity is not None or not bool(pieces.closes.all()):
+            return [self._meta(row) for row in range(len(self))]
+        lane = self.lane
+        lineages = [()] * len(pieces) if pieces.lineage is None else pieces.lineage.tolist()
+        columns = [pieces.chunk, pieces.offset, pieces.component, pieces.length, pieces.ref != NO_TOKENS]
+        lists = (column.tolist() for column in columns)
+        return [
+            SampleMeta(
+                tuple(sample),
+                lane,
+                chunk,
+                offset,
+                {component: 1},
+                ({component: length} if length else {}) if has_tokens else None,
+                lineage,
+            )
+            for sample, lineage, chunk, offset, component, length, has_tokens in zip(
+                pieces.sample.tolist(), lineages, *lists, strict=True
+            )
+        ]
+
     def _meta(self, row: int) -> SampleMeta:
         if self.metas is not None:
             return self.metas[row]

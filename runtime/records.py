@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from operator import is_
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from runtime.blocks import Ints, Item
-    from runtime.types import SampleMeta
+    from runtime.types import SampleCursor, SampleMeta
 
-TOKEN_FIELDS = ("input_ids", "tokens")
 ID_LIMIT = 1 << 32
 
 
@@ -71,7 +71,7 @@ class TokenPlaces(Protocol):
 def token_field(payload: Any) -> str | None:
     """The field of a payload that holds token ids; "": it is ids itself; None: there are none."""
     if isinstance(payload, Mapping):
-        return next((name for name in TOKEN_FIELDS if name in payload), None)
+        return "input_ids" if "input_ids" in payload else "tokens" if "tokens" in payload else None
     return (
         "" if isinstance(payload, np.ndarray) and payload.ndim == 1 and payload.dtype.kind in "iu" else None
     )
@@ -140,8 +140,7 @@ def _packed(block: Block, arrays: list[NDArray[Any] | None], first: int, stop: i
 
 def records_of(block: Block, store: TokenPlaces | None) -> list[SampleRecord]:
     """The rows of a block as records."""
-    payloads = payloads_of(block, store)
-    return [SampleRecord(record.meta, payload) for record, payload in zip(block, payloads, strict=True)]
+    return list(map(SampleRecord, block.all_metas(), payloads_of(block, store)))
 
 
 class _Row(NamedTuple):
@@ -153,12 +152,22 @@ class _Row(NamedTuple):
     payload: Any
 
 
-def with_payloads(block: Block, payloads: Sequence[Any], store: TokenPlaces | None) -> Block:
+def with_payloads(
+    block: Block, payloads: Sequence[Any], store: TokenPlaces | None, before: Sequence[Any] | None = None
+) -> Block:
     """The same rows with other payloads.
+
+    Args:
+        block: the rows.
+        payloads: their new payloads.
+        store: what references refer to.
+        before: what `payloads_of` gave for these rows; what is still the same object need not be looked at.
 
     Raises:
         PayloadError: one of them cannot be used.
     """
+    if before is not None and all(map(is_, payloads, before)):
+        return replace(block, payloads=tuple(payloads))
     edges = range(len(block) + 1) if block.rows is None else block.rows.tolist()
     paddings = [0] * len(block) if block.capacity is None else (block.capacity - block.lengths).tolist()
     rows: list[_Row] = []
@@ -267,16 +276,17 @@ def _shape(record: SampleRecord) -> _Shape:
 
 def _item(records: Sequence[SampleRecord], shape: _Shape, store: TokenPlaces | None) -> Item:
     metas = tuple(record.meta for record in records)
-    refs = [meta.contributors for meta in metas]
-    flat = [ref for group in refs for ref in group]
-    chunk = np.array([ref.cursor.chunk_id for ref in flat], np.int64)
-    offset = np.array([ref.cursor.chunk_offset for ref in flat], np.int64)
-    closes = np.array([ref.is_last_child for ref in flat], np.bool_)
+    counts = [1 if meta.own_contributors is None else len(meta.own_contributors) for meta in metas]
+    flat = [entry for meta in metas for entry in _contributions(meta)]
+    chunk = np.array([entry.chunk_id for entry, _ in flat], np.int64)
+    offset = np.array([entry.chunk_offset for entry, _ in flat], np.int64)
+    closes = np.array([is_last for _, is_last in flat], np.bool_)
     if shape.tombstone:
         return Closings(shape.lane, chunk[closes], offset[closes])
-    counts = [len(group) for group in refs]
-    components = [each for record in records for each in _components(record)]
-    lineages = [ref.cursor.lineage for ref in flat]
+    components = [
+        each for record, count in zip(records, counts, strict=True) for each in _components(record, count)
+    ]
+    lineages = [entry.lineage for entry, _ in flat]
     edges = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     length = np.zeros(len(flat), np.int64)
     if shape.capacity is not None:
@@ -284,7 +294,7 @@ def _item(records: Sequence[SampleRecord], shape: _Shape, store: TokenPlaces | N
     pieces = Pieces(
         chunk,
         offset,
-        np.array([ref.cursor.sample_id for ref in flat], np.int64).reshape(-1, 3),
+        np.array([entry.sample_id for entry, _ in flat], np.int64).reshape(-1, 3),
         np.array(components, np.int32),
         closes,
         np.zeros(len(flat), np.int64),
@@ -301,9 +311,18 @@ def _item(records: Sequence[SampleRecord], shape: _Shape, store: TokenPlaces | N
     return replace(block, metas=metas)
 
 
-def _components(record: SampleRecord) -> list[int]:
+def _contributions(meta: SampleMeta) -> Sequence[tuple[SampleCursor | SampleMeta, bool]]:
+    """Whose place each contributor is of, and whether it closes it."""
+    if meta.own_contributors is None:
+        return ((meta, True),)
+    return [(ref.cursor, ref.is_last_child) for ref in meta.own_contributors]
+
+
+def _components(record: SampleRecord, pieces: int) -> Sequence[int]:
     """The component of each contributor, as far as it is known."""
-    pieces, counts = len(record.meta.contributors), record.meta.component_sample_counts
+    counts = record.meta.component_sample_counts
+    if pieces == 1 and len(counts) == 1:
+        return tuple(counts)
     payload = record.payload
     if (
         isinstance(payload, Mapping)
@@ -320,8 +339,10 @@ def _is_plain(meta: SampleMeta, length: int, has_tokens: bool) -> bool:
     component = min(meta.component_sample_counts, default=0)
     tokens = ({component: length} if length else {}) if has_tokens else None
     return (
-        len(meta.contributors) == 1
-        and meta.contributors[0].cursor == meta.cursor
+        (
+            meta.own_contributors is None
+            or (len(meta.own_contributors) == 1 and meta.own_contributors[0].cursor == meta.cursor)
+        )
         and meta.component_sample_counts == {component: 1}
         and meta.component_token_counts in (None, tokens)
         and not meta.tags

@@ -49,6 +49,7 @@ class TokenColumn:
         tokens: uint16 or uint32 of shape (elements,): the mapped file as a whole, or decoded tokens.
         view: the same as a memoryview, whose slices cost least.
         private_bytes: memory that only this needs.
+        address: of the first token.
     """
 
     def __init__(self, path: Path) -> None:
@@ -60,6 +61,7 @@ class TokenColumn:
         except DAMAGE as error:
             raise IntegrityError(f"{path}: cannot be read as a token shard: {error}") from error
         self.view = memoryview(self.tokens)  # type: ignore[arg-type] # an array is a buffer
+        self.address = _data(self.tokens)
 
     def _read(self, path: Path) -> None:
         with pa.ipc.open_file(pa.BufferReader(self._buffer)) as reader:
@@ -124,15 +126,17 @@ class HeldTokens:
         tokens: uint16 or uint32 of shape (tokens,); it cannot be written to.
         view: the same as a memoryview.
         place: of a reference.
+        address: of the first token.
     """
 
-    __slots__ = ("__weakref__", "place", "tokens", "view")
+    __slots__ = ("__weakref__", "address", "place", "tokens", "view")
 
     def __init__(self, tokens: NDArray[Any], place: int) -> None:
         self.tokens = tokens.copy()
         self.tokens.flags.writeable = False
         self.view = memoryview(self.tokens)  # type: ignore[arg-type] # an array is a buffer
         self.place = place
+        self.address = _data(self.tokens)
 
 
 class TokenStore:
@@ -217,10 +221,10 @@ class TokenStore:
         with self._lock:
             place = self._place_of.get(id(owner))
             held = self._held_of.get(id(owner))
-            tokens = held.tokens if held is not None else None if place is None else self._open[place].tokens
-            if tokens is not None and ids.dtype == tokens.dtype and ids.strides == tokens.strides:
-                first = (_data(ids) - _data(tokens)) // tokens.itemsize
-                return ((held.place if held is not None else place or 0) << REF_SHIFT) + first, held
+            if held is not None and _is_part(ids, held.tokens):
+                return (held.place << REF_SHIFT) + (_data(ids) - held.address) // ids.itemsize, held
+            if place is not None and _is_part(ids, (column := self._open[place]).tokens):
+                return (place << REF_SHIFT) + (_data(ids) - column.address) // ids.itemsize, None
             return self._hold(ids)
 
     def _hold(self, ids: NDArray[Any]) -> tuple[int, HeldTokens]:
@@ -258,6 +262,11 @@ class TokenStore:
         with self._lock:
             self._open.clear()
             self._place_of.clear()
+
+
+def _is_part(ids: NDArray[Any], tokens: NDArray[Any]) -> bool:
+    """Whether a view of an array shows consecutive tokens of it."""
+    return ids is tokens or (ids.dtype == tokens.dtype and ids.strides == tokens.strides)
 
 
 def _data(array: NDArray[Any]) -> int:

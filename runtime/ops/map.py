@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -58,13 +59,18 @@ class PayloadOp(BaseOp):
             self._check(elems, row, after)
             if fields is not None and is_changed(payload, fields):
                 raise operator_error(self.name, elems[row].meta, MUTATED)
-        kept = [payload for payload in found if payload is not None]
-        if len(kept) == len(found):
-            return [self._changed(elems, kept)]
-        places = np.array([payload is not None for payload in found])
-        dropped = elems.take(np.flatnonzero(~places)).closings()
-        items: list[Item] = [self._changed(elems.take(np.flatnonzero(places)), kept)] if kept else []
-        return [*items, dropped] if len(dropped.chunk) else items
+        is_kept = [payload is not None for payload in found]
+        if all(is_kept):
+            return [self._changed(elems, found, payloads)]
+        dropped = elems.take(np.flatnonzero(~np.array(is_kept))).closings()
+        items: list[Item] = [dropped] if len(dropped.chunk) else []
+        if not any(is_kept):
+            return items
+        kept = elems.take(np.flatnonzero(is_kept))
+        return [
+            self._changed(kept, list(compress(found, is_kept)), list(compress(payloads, is_kept))),
+            *items,
+        ]
 
     def _check(self, block: Block, row: int, found: Any) -> None:
         if found is None and not self._drop_none:
@@ -74,9 +80,9 @@ class PayloadOp(BaseOp):
             what = f"returned a {type(found).__name__}; return the payload alone, or use add_op"
             raise operator_error(self.name, block[row].meta, what)
 
-    def _changed(self, block: Block, payloads: list[Any]) -> Block:
+    def _changed(self, block: Block, payloads: list[Any], before: list[Any]) -> Block:
         try:
-            found = with_payloads(block, payloads, self._store)
+            found = with_payloads(block, payloads, self._store, before)
         except PayloadError as error:
             what = f"returned what cannot be used: {error}"
             raise operator_error(self.name, block[error.row].meta, what) from error
