@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from runtime.blocks import Item
     from runtime.engine.ledger import Ledger
     from runtime.ops.base import BaseOp, OpContext
+    from runtime.types import SampleMeta
 
 
 class UserStage(Stage):
@@ -133,7 +134,7 @@ def check_records(operator: str, group: Sequence[SampleRecord], found: Any) -> l
         what = f"returned {kind(found)}; return a list of records, empty where there are none"
         raise operator_error(operator, first, what)
     records = list(found)
-    seen: set[Any] = set()
+    seen: set[Any] = set()  # of what a cursor sorts by, as cursors cost more
     for record in records:
         if not isinstance(record, SampleRecord):
             what = f"returned {kind(record)} in place of a record; return SampleRecord(meta, payload)"
@@ -147,10 +148,11 @@ def check_records(operator: str, group: Sequence[SampleRecord], found: Any) -> l
         if record.payload is None:
             what = "returned a record without a payload; use tombstones_for_record(record) to leave it out"
             raise operator_error(operator, meta, what)
-        if meta.cursor in seen:
+        identity = (meta.chunk_id, meta.chunk_offset, meta.sample_id, meta.lineage)
+        if identity in seen:
             what = "returned two records of this identity; make the metas of several with spawn_child"
             raise operator_error(operator, meta, what)
-        seen.add(meta.cursor)
+        seen.add(identity)
     _check_closings(operator, group, records)
     return records
 
@@ -173,24 +175,26 @@ def _check_closings(operator: str, group: Sequence[SampleRecord], found: Sequenc
 
 
 def _closed_by(records: Sequence[SampleRecord]) -> Counter[tuple[int, int]]:
-    return Counter(
-        ref.cursor.base_offset()
-        for record in records
-        for ref in record.meta.contributors
-        if ref.is_last_child
-    )
+    return Counter(offset for record in records for offset in _closings(record.meta))
+
+
+def _closings(meta: SampleMeta) -> Sequence[tuple[int, int]]:
+    """The base offsets that a record closes."""
+    if meta.own_contributors is None:
+        return ((meta.chunk_id, meta.chunk_offset),)
+    return [ref.cursor.base_offset() for ref in meta.own_contributors if ref.is_last_child]
 
 
 def size_of(records: Sequence[SampleRecord]) -> Any:
     """Documents that end in records, and tokens: int64 of shape (2,). Tombstones end none."""
-    size = np.zeros(2, np.int64)
+    documents = tokens = 0
     for record in records:
         if not record.meta.tombstone:
-            size[0] += sum(ref.is_last_child for ref in record.meta.contributors)
+            documents += len(_closings(record.meta))
             name = token_field(record.payload)
             if name is not None:
-                size[1] += len(record.payload[name] if name else record.payload) - record.meta.padding_length
-    return size
+                tokens += len(record.payload[name] if name else record.payload) - record.meta.padding_length
+    return np.array((documents, tokens), np.int64)
 
 
 def kind(value: Any) -> str:
