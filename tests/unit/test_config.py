@@ -329,8 +329,8 @@ def test_mistakes_name_the_file_that_they_are_in(tmp_path: Path) -> None:
     assert str(raised.value) == f"{path}: processing.on_empty: expected 'skip' or 'keep', found 'drop'"
 
 
-LOADED_ELSEWHERE = {"mixture.yaml"}
-"""No jobs: tests/unit/jobs/test_mixture.py."""
+LOADED_ELSEWHERE = {"mixture.yaml", "stream.yaml"}
+"""No jobs: tests/unit/jobs/test_mixture.py, tests/docs/test_readme.py."""
 
 
 @pytest.mark.parametrize(
