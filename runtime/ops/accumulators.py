@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
@@ -59,40 +60,58 @@ def pieces_size(pieces: Pieces | None) -> tuple[int, int]:
 Lane = TypeVar("Lane")
 
 
-class LaneAccumulator(Generic[Lane]):
-    """An accumulator of blocks with a state of its own for each lane.
-
-    Subclasses say what a lane is: `new_lane`, `push`, `drain`, `pending` and `held`.
-
-    Attributes:
-        lost: by reason, documents and tokens that were left out.
-    """
+class ByLane(Generic[Lane]):
+    """What accumulators with a state for each lane have in common; one that was given out is thrown away."""
 
     reads_payload = False
 
     def __init__(self) -> None:
         self._lanes: dict[int, Lane] = {}
+
+    def _chosen(self, lane_id: int | None) -> list[int]:
+        """The lanes that are meant, in order, of those that hold something."""
+        if lane_id is None:
+            return sorted(self._lanes)
+        return [lane_id] if lane_id in self._lanes else []
+
+    def has_pending_data(self, lane_id: int | None = None) -> bool:
+        return bool(self._chosen(lane_id))
+
+    def try_epoch_reset(self, boundary_chunk_id: int, lane_id: int) -> bool:
+        del boundary_chunk_id
+        return not self.has_pending_data(lane_id)
+
+
+class LaneAccumulator(ByLane[Lane], ABC):
+    """An accumulator of blocks with a state of its own for each lane.
+
+    Attributes:
+        lost: by reason, documents and tokens that were left out.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
         self.lost: dict[str, tuple[int, int]] = {}
 
+    @abstractmethod
     def new_lane(self, lane_id: int) -> Lane:
         """A lane that has seen nothing."""
-        raise NotImplementedError
 
+    @abstractmethod
     def push(self, lane: Lane, block: Block) -> list[Any]:
         """Take a block in."""
-        raise NotImplementedError
 
+    @abstractmethod
     def drain(self, lane: Lane, lane_id: int) -> list[Any]:
         """Give out what a lane holds; it is thrown away afterwards."""
-        raise NotImplementedError
 
+    @abstractmethod
     def pending(self, lane: Lane) -> bool:
         """Whether a lane holds anything."""
-        raise NotImplementedError
 
+    @abstractmethod
     def held(self, lane: Lane) -> tuple[int, int]:
         """Documents that end in what a lane holds, and tokens."""
-        raise NotImplementedError
 
     def held_in_all(self) -> tuple[int, int]:
         """Documents that end in what is held, and tokens."""
@@ -108,22 +127,11 @@ class LaneAccumulator(Generic[Lane]):
 
     def flush(self, *, reset: bool = False, lane_id: int | None = None) -> list[Any]:
         del reset  # a lane that was given out is always as new
-        chosen = sorted(self._lanes) if lane_id is None else [lane_id] if lane_id in self._lanes else []
+        chosen = self._chosen(lane_id)
         return [group for number in chosen for group in self.drain(self._lanes.pop(number), number)]
 
     def has_pending_data(self, lane_id: int | None = None) -> bool:
-        lanes = (
-            self._lanes.values()
-            if lane_id is None
-            else [self._lanes[lane_id]]
-            if lane_id in self._lanes
-            else []
-        )
-        return any(self.pending(lane) for lane in lanes)
-
-    def try_epoch_reset(self, boundary_chunk_id: int, lane_id: int) -> bool:
-        del boundary_chunk_id
-        return not self.has_pending_data(lane_id)
+        return any(self.pending(self._lanes[number]) for number in self._chosen(lane_id))
 
 
 class PassthroughAccumulator:
@@ -147,7 +155,7 @@ class PassthroughAccumulator:
         return True
 
 
-class CountingAccumulator:
+class CountingAccumulator(ByLane[list[Any]]):
     """Groups of so many records, or batches, of one lane.
 
     Args:
@@ -156,15 +164,13 @@ class CountingAccumulator:
             makes groups depend on the clock, so deterministic runs refuse it.
     """
 
-    reads_payload = False
-
     def __init__(self, max_batch: int, max_latency_ms: float | None = None) -> None:
         if max_batch < 1:
             raise ValueError(f"max_batch: expected 1 or more, found {max_batch}")
         if max_latency_ms is not None and max_latency_ms <= 0:
             raise ValueError(f"max_latency_ms: expected more than 0, or None, found {max_latency_ms}")
+        super().__init__()
         self.max_batch, self.max_latency_ms = max_batch, max_latency_ms
-        self._lanes: dict[int, list[Any]] = {}
         self._since: dict[int, float] = {}
 
     def push_many(self, elems: Sequence[Any]) -> list[Any]:
@@ -185,15 +191,7 @@ class CountingAccumulator:
 
     def flush(self, *, reset: bool = False, lane_id: int | None = None) -> list[Any]:
         del reset  # a lane that was given out is always as new
-        chosen = sorted(self._lanes) if lane_id is None else [lane_id] if lane_id in self._lanes else []
-        return [self._lanes.pop(lane) for lane in chosen]
-
-    def has_pending_data(self, lane_id: int | None = None) -> bool:
-        return bool(self._lanes) if lane_id is None else lane_id in self._lanes
-
-    def try_epoch_reset(self, boundary_chunk_id: int, lane_id: int) -> bool:
-        del boundary_chunk_id
-        return not self.has_pending_data(lane_id)
+        return [self._lanes.pop(lane) for lane in self._chosen(lane_id)]
 
 
 def lane_of(elem: Any) -> int:
@@ -202,7 +200,7 @@ def lane_of(elem: Any) -> int:
     return lane
 
 
-class SlicingAccumulator:
+class SlicingAccumulator(PassthroughAccumulator):
     """Blocks in parts: small ones first, so that the first batch comes early, then ever larger ones.
 
     It holds nothing.
@@ -211,8 +209,6 @@ class SlicingAccumulator:
         first: rows of a lane's first part.
         most: rows of a part at most.
     """
-
-    reads_payload = False
 
     def __init__(self, first: int = 64, most: int = 2048) -> None:
         self._first, self._most = first, most
@@ -234,11 +230,3 @@ class SlicingAccumulator:
             for lane in list(self._sizes) if lane_id is None else [lane_id]:
                 self._sizes.pop(lane, None)
         return []
-
-    def has_pending_data(self, lane_id: int | None = None) -> bool:
-        del lane_id
-        return False
-
-    def try_epoch_reset(self, boundary_chunk_id: int, lane_id: int) -> bool:
-        del boundary_chunk_id, lane_id
-        return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import compress
@@ -46,9 +47,9 @@ class PayloadOp(BaseOp):
         del deterministic, ctx
         return SlicingAccumulator()
 
+    @abstractmethod
     def applied(self, block: Block, payloads: Sequence[Any]) -> list[Any]:
         """The new payload of each row; None leaves it out."""
-        raise NotImplementedError
 
     def process_many(self, elems: Sequence[Any]) -> list[Item]:
         assert isinstance(elems, Block)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from runtime.errors import operator_error, raised
+from runtime.ops.accumulators import ByLane
 from runtime.ops.base import BaseOp, OpContext, OpTraits
 from runtime.types import SampleRecord
 
@@ -31,14 +32,14 @@ class _Lane:
     owed: dict[Offset, SampleMeta] = field(default_factory=dict)
 
 
-class StatefulAccumulator:
+class StatefulAccumulator(ByLane[_Lane]):
     """Shows each record to the state of its lane; what the state gives out goes on."""
 
     reads_payload = True
 
     def __init__(self, op: StatefulOp) -> None:
+        super().__init__()
         self._op = op
-        self._lanes: dict[int, _Lane] = {}
 
     def push_many(self, elems: Sequence[Any]) -> list[Any]:
         groups: list[Any] = []
@@ -82,18 +83,11 @@ class StatefulAccumulator:
 
     def flush(self, *, reset: bool = False, lane_id: int | None = None) -> list[Any]:
         del reset  # a lane that was given out is always as new
-        chosen = sorted(self._lanes) if lane_id is None else [lane_id] if lane_id in self._lanes else []
-        groups = [self._emptied(number, self._lanes.pop(number)) for number in chosen]
+        groups = [self._emptied(number, self._lanes.pop(number)) for number in self._chosen(lane_id)]
         return [group for group in groups if group]
 
     def has_pending_data(self, lane_id: int | None = None) -> bool:
-        if lane_id is None:
-            return any(lane.owed for lane in self._lanes.values())
-        return lane_id in self._lanes and bool(self._lanes[lane_id].owed)
-
-    def try_epoch_reset(self, boundary_chunk_id: int, lane_id: int) -> bool:
-        del boundary_chunk_id
-        return not self.has_pending_data(lane_id)
+        return any(self._lanes[number].owed for number in self._chosen(lane_id))
 
 
 class StatefulOp(BaseOp):

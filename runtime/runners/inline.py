@@ -41,7 +41,7 @@ class Stage:
     def feed(self, item: Item) -> Iterator[Item]:
         """What comes out when an item goes in."""
         if isinstance(item, Block):
-            elems: Any = item
+            elems: Any = item  # a block is a sequence of its records, though not by inheritance
             for group in self.accumulator.push_many(elems):
                 yield from self._process(group)
             if item.lane in self._waiting:
