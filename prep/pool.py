@@ -5,17 +5,13 @@ A child ends with its parent. One that dies, or a task that fails, ends the whol
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import traceback
 from functools import partial
-from multiprocessing import parent_process
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prep.catalog.errors import TokenloomError, WorkerError
-from prep.pipeline.processes import STOP_SIGNALS, Started, start_process
+from prep.pipeline.processes import Started, serve_parent, start_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -105,11 +101,7 @@ def _death(child: Started, task: Any) -> WorkerError:
 
 def _serve(work: Callable[[Any], Any], connection: Connection) -> None:
     """What a child does: answer tasks until the line ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-    parent = parent_process()
-    assert parent is not None
-    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+    serve_parent()
     while True:
         try:
             task = connection.recv()
@@ -122,8 +114,3 @@ def _serve(work: Callable[[Any], Any], connection: Connection) -> None:
         except Exception:  # noqa: BLE001 - reported whole, and it stops the run
             result = WorkerError(traceback.format_exc())
         connection.send(result)
-
-
-def _end_with(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from contextlib import contextmanager
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import get_context, parent_process, resource_tracker
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, NamedTuple
 
 from prep.catalog.errors import WorkerError
@@ -57,6 +59,20 @@ def start_process(name: str, target: Callable[[Connection], None]) -> Started:
             "processing.readers, or raise the limits of this shell (`ulimit -n`, `ulimit -u`)"
         ) from error
     return Started(process, ours)
+
+
+def serve_parent() -> None:
+    """What a child does first: leave signals to its parent, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    parent = parent_process()
+    assert parent is not None
+    threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
+
+
+def _end_with(sentinel: int) -> None:
+    wait([sentinel])
+    os._exit(1)
 
 
 @contextmanager

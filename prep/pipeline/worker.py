@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
-import threading
 import traceback
 from collections import deque
 from contextlib import contextmanager
-from multiprocessing import parent_process
-from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from prep.catalog.errors import InputError, TokenloomError
@@ -30,7 +26,7 @@ from prep.pipeline.messages import (
     TokenizedMessage,
     WantsTurn,
 )
-from prep.pipeline.processes import STOP_SIGNALS
+from prep.pipeline.processes import serve_parent
 from prep.pipeline.reader import read_stream
 from prep.pipeline.tokenizer import SpanError, TokenStage
 
@@ -72,19 +68,9 @@ def run_reader(connection: Connection) -> None:
 
 
 def _begin() -> None:
-    """Leave signals to the main process, and end with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+    serve_parent()
     # Parsed records are many and hold no cycles; looking for them at the usual pace costs time.
     gc.set_threshold(GARBAGE_THRESHOLD)
-    parent = parent_process()
-    assert parent is not None
-
-    def end_with_parent() -> None:
-        wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 class _Tokenizer:
