@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, PlainValidator, model_validator
 
 from prep.catalog.settings import read_yaml, validated
+from runtime.errors import known_names
 from runtime.ops.batch import BatchOp
 from runtime.ops.mixture import EnsureMixtureOp
 from runtime.ops.pack import PackFlatOp
@@ -16,7 +17,6 @@ from runtime.options import RuntimeOptions
 from runtime.pipeline import Pipeline
 from runtime.work import MixtureReadConfig
 from runtime.work.config import MixtureConfig
-from runtime.work.mixture import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -44,10 +44,7 @@ def _check_arguments(taker: Callable[..., Any], arguments: Mapping[str, Any], wh
     parameters = inspect.signature(taker).parameters
     for argument, value in arguments.items():
         if argument not in parameters:
-            raise ValueError(
-                f"{where}there is no {argument!r}{nearest(argument, parameters)}; known are "
-                f"{', '.join(parameters)}"
-            )
+            raise ValueError(f"{where}there is no {argument!r}{known_names(argument, parameters)}")
         kinds = [kind.strip() for kind in str(parameters[argument].annotation).split("|")]
         if all(kind in PLAIN_TYPES for kind in kinds) and not any(_is_a(value, kind) for kind in kinds):
             allowed = " or ".join("null" if kind == "None" else kind for kind in kinds)
@@ -68,9 +65,7 @@ def _operator(value: Any) -> tuple[str, dict[str, Any]]:
         raise ValueError("expected an operator as `name: {argument: value}`")
     (name, arguments), *_ = entry.items()
     if name not in OPERATORS:
-        raise ValueError(
-            f"there is no operator {name!r}{nearest(name, OPERATORS)}; known are {', '.join(OPERATORS)}"
-        )
+        raise ValueError(f"there is no operator {name!r}{known_names(name, OPERATORS)}")
     arguments = {} if arguments is None else arguments
     if not isinstance(arguments, dict):
         raise ValueError(f"{name}: expected arguments as `argument: value`, found {arguments!r}")  # noqa: TRY004

@@ -1,4 +1,4 @@
-"""The errors of the training half, beside those of data and jobs (`prep.catalog.errors`).
+"""The errors of the training half, beside those of data and jobs (`prep.catalog.errors`), and their wording.
 
 TokenloomError
 └── OperatorError   exit 1: a function or an operator of the user raised, or gave what cannot be used
@@ -6,11 +6,14 @@ TokenloomError
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from prep.catalog.errors import TokenloomError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from runtime.types import SampleCursor, SampleMeta
 
 
@@ -54,3 +57,15 @@ def raised(error: BaseException) -> str:
     """An exception in a few words."""
     text = str(error)
     return f"raised {type(error).__name__}{f': {text}' if text else ''}"
+
+
+def nearest(name: object, known: Iterable[object]) -> str:
+    """A hint at the known name that resembles an unknown one; empty if none does."""
+    found = get_close_matches(str(name), [str(each) for each in known], 1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
+def known_names(name: object, known: Iterable[object]) -> str:
+    """What to tell of a name that is not known: the one that resembles it, and all."""
+    names = [str(each) for each in known]
+    return f"{nearest(name, names)}; known are {', '.join(names)}"

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runtime.errors import known_names
 from runtime.records import records_of
 from runtime.training.materialize import BatchView
-from runtime.training.payloads import nearest, stacked, tokens_in
+from runtime.training.payloads import stacked, tokens_in
 from runtime.training.targets import Targets
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ class SampleBatch:
             if name == DOCUMENT_IDS:
                 arrays[name] = view.document_ids()[:, :width]
             elif payloads is None:
-                raise ValueError(f"extra_fields: no field {name!r}{nearest(name, [DOCUMENT_IDS])}")
+                raise ValueError(f"extra_fields: no field {name!r}{known_names(name, [DOCUMENT_IDS])}")
             else:
                 arrays[name] = stacked(payloads[self._batch.first : self._batch.stop], name)
         return arrays
@@ -226,7 +227,7 @@ def _check_names(rename: Mapping[str, str], exclude: Sequence[str], extra: Seque
     for argument, names in (("rename_fields", rename), ("exclude_fields", exclude)):
         for name in names:
             if name not in known:
-                raise ValueError(f"{argument}: there is no array {name!r}{nearest(name, known)}")
+                raise ValueError(f"{argument}: there is no array {name!r}{known_names(name, known)}")
     kept = [rename.get(name, name) for name in known if name not in exclude]
     if twice := sorted({name for name in kept if kept.count(name) > 1}):
         raise ValueError(f"rename_fields: two arrays would be called {', '.join(map(repr, twice))}")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from runtime.errors import known_names
+from runtime.records import token_field
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-USUAL = ("input_ids", "tokens")
-"""Fields that hold token ids, where nothing else is said."""
 
 
 def tokens_in(payload: Any, field: str) -> NDArray[Any]:
@@ -33,14 +32,14 @@ def tokens_in(payload: Any, field: str) -> NDArray[Any]:
         return _ids("a record", payload)
     name = _tokens_field(payload) if field == "auto" else field
     if name not in payload:
-        raise ValueError(f"tokens_field: no field {name!r}{nearest(name, payload)}")
+        raise ValueError(f"tokens_field: no field {name!r}{known_names(name, payload)}")
     return _ids(f"tokens_field: {name!r}", payload[name])
 
 
 def _tokens_field(payload: Mapping[str, Any]) -> str:
-    usual = [name for name in USUAL if name in payload]
-    if usual:
-        return usual[0]
+    usual = token_field(payload)
+    if usual is not None:
+        return usual
     possible = [
         name
         for name, value in payload.items()
@@ -72,7 +71,7 @@ def stacked(payloads: Sequence[Any], name: str) -> Any:
     """
     for payload in payloads:
         if not isinstance(payload, Mapping) or name not in payload:
-            hint = nearest(name, payload) if isinstance(payload, Mapping) else f" in {_kind(payload)}"
+            hint = known_names(name, payload) if isinstance(payload, Mapping) else f" in {_kind(payload)}"
             raise ValueError(f"extra_fields: no field {name!r}{hint}")
     values = [payload[name] for payload in payloads]
     if not all(isinstance(value, np.ndarray | np.generic | int | float | list | tuple) for value in values):
@@ -82,13 +81,6 @@ def stacked(payloads: Sequence[Any], name: str) -> Any:
     if len(shapes) > 1:
         raise ValueError(f"extra_fields: {name!r}: rows have different shapes: {sorted(shapes)[:4]}")
     return np.stack(arrays)
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What to tell of a name that is not known: the one that resembles it, and all."""
-    names = [str(each) for each in known]
-    near = get_close_matches(str(name), names, 1)
-    return f"{f' (did you mean {near[0]!r}?)' if near else ''}; known are {', '.join(names)}"
 
 
 def _kind(value: Any) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fractions import Fraction
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
+from runtime.errors import nearest
+
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 MAX_BITS = 512
 """Integer weights are exact up to this size; beyond, they are rounded to it."""
@@ -71,12 +72,6 @@ class MixtureSpec:
     def exact_for(self, components: Collection[str]) -> list[Fraction]:
         """The weights as their decimal digits say: 0.1 is one tenth."""
         return [exact(self.weights[name]) for name in components]
-
-
-def nearest(name: object, known: Iterable[str]) -> str:
-    """A hint at the known name that resembles an unknown one; empty if none does."""
-    found = get_close_matches(str(name), list(known), 1)
-    return f" (did you mean {found[0]!r}?)" if found else ""
 
 
 def _is_number(value: object) -> bool:

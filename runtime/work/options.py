@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
-from runtime.work.mixture import nearest
+from runtime.errors import nearest
 from runtime.work.schedule import Ends
 
 if TYPE_CHECKING:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from prep.catalog.errors import TokenloomError
+from runtime.errors import nearest
 from runtime.permutation import Permutation, derive_key
-from runtime.work.mixture import exact, nearest
+from runtime.work.mixture import exact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
