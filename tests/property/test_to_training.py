@@ -44,6 +44,15 @@ class Store:
 STORE: Any = Store()
 
 
+def pieces_of(lengths: NDArray[np.int64], refs: NDArray[np.int64]) -> Pieces:
+    """A piece a sample, of one component."""
+    zeros = np.zeros(len(refs), np.int64)
+    samples = np.zeros((len(refs), 3), np.int64)
+    return Pieces(
+        zeros, np.arange(len(refs)), samples, zeros.astype(np.int32), zeros == 0, zeros, lengths, refs
+    )
+
+
 @dataclass
 class Case:
     """Rows of pieces (shard, first token, tokens), and which of them are in the batch."""
@@ -56,20 +65,10 @@ class Case:
 
     def batch(self) -> SampleBatch:
         pieces = [piece for row in self.rows for piece in row]
-        zeros = np.zeros(len(pieces), np.int64)
         places, firsts, lengths = (np.array(column, np.int64) for column in zip(*pieces, strict=True))
         block = Block(
             0,
-            Pieces(
-                zeros,
-                np.arange(len(pieces)),
-                np.zeros((len(pieces), 3), np.int64),
-                zeros.astype(np.int32),
-                zeros == 0,
-                zeros,
-                lengths,
-                (places << REF_SHIFT) + firsts,
-            ),
+            pieces_of(lengths, (places << REF_SHIFT) + firsts),
             np.cumsum([0, *map(len, self.rows)]),
             capacity=self.capacity,
             pad_id=self.pad_id,
@@ -220,17 +219,8 @@ def test_arrays_of_a_batch_are_its_own(case: Case, chosen: dict[str, Any]) -> No
 
 
 def carried(*payloads: Any) -> SampleBatch:
-    zeros = np.zeros(len(payloads), np.int64)
-    pieces = Pieces(
-        zeros,
-        np.arange(len(payloads)),
-        np.zeros((len(payloads), 3), np.int64),
-        zeros.astype(np.int32),
-        zeros == 0,
-        zeros,
-        zeros,
-        np.full(len(payloads), NO_TOKENS),
-    )
+    count = len(payloads)
+    pieces = pieces_of(np.zeros(count, np.int64), np.full(count, NO_TOKENS))
     return SampleBatch(Batch(Block(0, pieces, payloads=payloads), 0, len(payloads)), STORE)
 
 
