@@ -160,11 +160,6 @@ class Block:
         return len(self.pieces) if self.rows is None else len(self.rows) - 1
 
     @property
-    def lineages(self) -> Objects | None:
-        """Each piece's path of child numbers; None: all are empty."""
-        return self.pieces.lineage
-
-    @property
     def lengths(self) -> Ints:
         """Tokens of each row, without padding: int64 of shape (rows,)."""
         if self.rows is None:

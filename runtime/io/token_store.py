@@ -157,9 +157,10 @@ class TokenStore:
             if dataset.kind == "tokens":
                 self._first_place[number] = places
                 places += dataset.shard_count
+        self._first_places = np.zeros(max(self._first_place, default=0) + 1, np.int64)  # the same, by id
+        self._first_places[list(self._first_place)] = list(self._first_place.values())
         if places > PAYLOAD_PLACES:
             raise InputError(f"token shards: expected {PAYLOAD_PLACES:,} at most, found {places:,}")
-        self._starts = list(self._first_place.items())
         self._open: OrderedDict[int, TokenColumn] = OrderedDict()
         self._decoded_bytes = 0
         self._place_of: dict[int, int] = {}  # by the identity of an open shard's array
@@ -178,9 +179,7 @@ class TokenStore:
         Args:
             sample: int64 of shape (samples, 3).
         """
-        firsts = np.zeros(max(self._first_place, default=0) + 1, np.int64)
-        firsts[list(self._first_place)] = list(self._first_place.values())
-        places = firsts[sample[:, 0]] + sample[:, 1]
+        places = self._first_places[sample[:, 0]] + sample[:, 1]
         refs, lengths = np.empty(len(sample), np.int64), np.empty(len(sample), np.int64)
         if not len(sample):
             return refs, lengths
@@ -253,7 +252,8 @@ class TokenStore:
 
     def _load(self, place: int) -> TokenColumn:
         number, first = max(
-            (item for item in self._starts if item[1] <= place), key=lambda item: (item[1], item[0])
+            (item for item in self._first_place.items() if item[1] <= place),
+            key=lambda item: (item[1], item[0]),
         )
         return TokenColumn(self.datasets[number].shard_file(place - first))
 

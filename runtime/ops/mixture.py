@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 import math
+from collections import deque
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -44,6 +45,51 @@ class _Lane:
         self.emitted: dict[int, float] = {}
         self.since_obsolete = 0
         self.warned = False
+
+
+class _Waiting:
+    """Places of a lane's records, while they leave one by one.
+
+    Attributes:
+        leaving: places, in the order in which they leave.
+    """
+
+    def __init__(self, lane: _Lane, op: EnsureMixtureOp) -> None:
+        self._lane, self._op = lane, op
+        self._queue: list[tuple[float, int]] = []
+        self._obsolete: deque[int] = deque()
+        self.leaving: list[int] = []
+        for place, tag in enumerate(lane.tags.tolist()):
+            self.add(tag, place)
+
+    def __len__(self) -> int:
+        return len(self._queue) + len(self._obsolete)
+
+    def add(self, tag: float, place: int) -> None:
+        """Take a record in; those whose component has no share have an infinite tag."""
+        if tag == math.inf:
+            self._obsolete.append(place)
+        else:
+            heapq.heappush(self._queue, (tag, place))
+
+    def release(self, safe: float) -> None:
+        """Let go what no component can send anything before, and more where too many wait."""
+        self._leave(len(self), safe)
+        most = self._op.max_buffer_size
+        if most is not None and len(self) > most:
+            least = int(most * self._op.drain_target_ratio)
+            self._leave(least, safe)
+            while len(self) > least:
+                self.leaving.append(self._obsolete.popleft())
+
+    def _leave(self, least: int, safe: float) -> None:
+        """In the order of tags, up to the safe one, and until at least so many are left."""
+        while self._queue and (self._queue[0][0] <= safe or len(self) > least):
+            self.leaving.append(heapq.heappop(self._queue)[1])
+            self._lane.since_obsolete += 1
+            if self._obsolete and self._lane.since_obsolete * self._op.obsolete_drain_rate >= 1:
+                self.leaving.append(self._obsolete.popleft())
+                self._lane.since_obsolete = 0
 
 
 class MixtureAccumulator(LaneAccumulator[_Lane]):
@@ -129,51 +175,19 @@ class MixtureAccumulator(LaneAccumulator[_Lane]):
         self, lane: _Lane, block: Block, costs: Sequence[float], shares: Mapping[int, Mapping[int, float]]
     ) -> Ints:
         """The same, record by record."""
-        queue = list(zip(lane.tags.tolist(), range(len(lane.tags)), strict=True))
-        obsolete = [place for tag, place in queue if tag == math.inf]
-        queue = [entry for entry in queue if entry[0] != math.inf]
-        heapq.heapify(queue)
-        leaving: list[int] = []
+        waiting = _Waiting(lane, self._op)
         tags: list[float] = []
         columns = block.pieces.chunk.tolist(), block.pieces.component.tolist(), costs
         for place, (chunk, component, cost) in enumerate(zip(*columns, strict=True), len(lane.tags)):
             share = shares[chunk].get(component)
-            if share is None:
-                tags.append(math.inf)
-                obsolete.append(place)
-            else:
-                tags.append(lane.reached.get(component, 0.0))
-                heapq.heappush(queue, (tags[-1], place))
-                lane.reached[component] = tags[-1] + cost / share
-            safe = min(lane.reached.get(component, 0.0) for component in shares[chunk])
-            self._release(lane, queue, obsolete, safe, leaving)
+            tag = math.inf if share is None else lane.reached.get(component, 0.0)
+            tags.append(tag)
+            waiting.add(tag, place)
+            if share is not None:
+                lane.reached[component] = tag + cost / share
+            waiting.release(min(lane.reached.get(component, 0.0) for component in shares[chunk]))
         lane.tags = np.concatenate([lane.tags, tags])
-        return np.array(leaving, np.int64)
-
-    def _release(
-        self,
-        lane: _Lane,
-        queue: list[tuple[float, int]],
-        obsolete: list[int],
-        safe: float,
-        leaving: list[int],
-    ) -> None:
-        op = self._op
-
-        def leave(least: int, safe: float) -> None:
-            while queue and (queue[0][0] <= safe or len(queue) + len(obsolete) > least):
-                leaving.append(heapq.heappop(queue)[1])
-                lane.since_obsolete += 1
-                if obsolete and lane.since_obsolete * op.obsolete_drain_rate >= 1:
-                    leaving.append(obsolete.pop(0))
-                    lane.since_obsolete = 0
-
-        leave(len(queue) + len(obsolete), safe)
-        if op.max_buffer_size is not None and len(queue) + len(obsolete) > op.max_buffer_size:
-            least = int(op.max_buffer_size * op.drain_target_ratio)
-            leave(least, safe)
-            while len(queue) + len(obsolete) > least:
-                leaving.append(obsolete.pop(0))
+        return np.array(waiting.leaving, np.int64)
 
     def _check_drift(self, lane: _Lane, block: Block, shares: Mapping[int, float]) -> None:
         tolerance = self._op.warn_tolerance

@@ -31,9 +31,8 @@ def hashes_of(block: Block, key: int) -> NDArray[np.uint64]:
     )
     with np.errstate(over="ignore"):
         words = mix64(chunk * GOLDEN + offset + np.uint64(key)) + start
-    if block.lineages is not None:
-        paths = [block.lineages[place] for place in np.arange(len(block.pieces))[first].tolist()]
-        words ^= np.array([derive_key(*path) for path in paths], np.uint64)
+    if block.pieces.lineage is not None:
+        words ^= np.array([derive_key(*path) for path in block.pieces.lineage[first]], np.uint64)
     return mix64(words)
 
 

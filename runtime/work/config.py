@@ -10,7 +10,8 @@ from pydantic import Field, PlainValidator, Strict, model_validator
 from prep.catalog.errors import ConfigError
 from prep.catalog.settings import Section, read_yaml, validated
 from runtime.io import Dataset
-from runtime.work.options import UNSET
+from runtime.work.lanes import LaneAssignment  # noqa: TC001 - read by pydantic
+from runtime.work.options import UNSET, ExhaustedPolicy
 from runtime.work.static import StaticMixtureWorkSource
 from runtime.work.tokens import TokenEstimation
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 Flag = Annotated[bool, Strict()]
 Count = Annotated[int, Strict()]
 Number = Annotated[float, Strict()]
-Policy = Literal["stop", "repeat", "redistribute"]
 
 
 def _is_ratio(value: Any) -> bool:
@@ -48,7 +48,7 @@ class DatasetEntry(Section):
     path: str = Field(min_length=1)
     """The folder of a catalog, or an fsspec URL of one."""
     weight: Number = Field(default=1.0, ge=0, allow_inf_nan=False)
-    exhausted_policy: Policy | None = None
+    exhausted_policy: ExhaustedPolicy | None = None
     """By default that of the mixture, as for `max_repeats`."""
     max_repeats: Count | None = Field(default=None, ge=0)
     stop_after_passes: Count | None = Field(default=None, ge=0)
@@ -76,12 +76,12 @@ class MixtureConfig(Section):
     shuffle_shards: Flag = True
     shuffle_within_shard: Flag = False
     shuffle_block_size: Annotated[Any, PlainValidator(_block_size)] = None
-    exhausted_policy: Policy | None = None
+    exhausted_policy: ExhaustedPolicy | None = None
     """Of every dataset that has none of its own."""
     max_repeats: Count | None = Field(default=None, ge=0)
     stop_after_passes: Count | None = Field(default=None, ge=1)
     """Of every dataset; 1 where nothing is said about ends."""
-    lane_assignment: Literal["permute", "modulo"] = "permute"
+    lane_assignment: LaneAssignment = "permute"
     token_estimation: EstimationConfig = EstimationConfig()
 
     @model_validator(mode="after")

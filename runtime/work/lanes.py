@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 LaneAssignment: TypeAlias = Literal["permute", "modulo"]
-ASSIGNMENTS: tuple[str, ...] = ("permute", "modulo")
+ASSIGNMENTS: tuple[str, ...] = get_args(LaneAssignment)
 DEALT_ROUNDS = 64
 DEALT_LANES = 32
 """The places of so many lanes in so many rounds are computed together: those of one cost hardly less."""

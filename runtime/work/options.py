@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar, get_args
 
 from runtime.errors import nearest
 from runtime.work.schedule import Ends
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from runtime.io import Dataset
 
 ExhaustedPolicy: TypeAlias = Literal["stop", "repeat", "redistribute"]
-POLICIES: tuple[str, ...] = ("stop", "repeat", "redistribute")
+POLICIES: tuple[str, ...] = get_args(ExhaustedPolicy)
 
 Value = TypeVar("Value")
 OneOrEach: TypeAlias = "Value | Mapping[str, Value]"
